@@ -34,7 +34,7 @@ from choral.backends.wire import Wire
 from choral.learning.models import logistic
 from choral.learning.records import Records
 from choral.plan import Budget, Plan
-from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.calibrate import calibrated
 from choral.privacy.costs import Costs
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device, Update
@@ -179,7 +179,7 @@ class Simulation:
         plan = Plan(devices=DEVICES, cohort=cohort, rounds=1, rows=ROWS, batch=4, local_steps=2, step_size=0.1,
                     clip=1.0, noise=0.0)  # fmt: skip
         plan = calibrated(plan, LIMIT)
-        self.codec = Codec.for_plan(plan, terms.secure, PARAMETERS, failure=OUT_OF_RANGE)
+        self.codec = Codec.for_plan(plan, terms.secure, PARAMETERS, failure=plan.out_of_range)
         self.costs = Costs(plan=plan, secure=terms.secure, rows=rows.sizes, limits=(LIMIT,) * DEVICES, names=names)
         self.engine = Vectorised(model=MODEL, records=rows, plan=plan, codec=self.codec, seed=1)
 

@@ -30,7 +30,7 @@ from choral.learning.records import Records
 from choral.paper.adult import NARROW
 from choral.plan import Budget, Plan, SecureSum
 from choral.planner import once_numbers, plan_for
-from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.calibrate import calibrated
 from choral.privacy.exposure import crowd_of
 from choral.run.study import Study, settle
 from choral.secagg.codec import Codec, mean
@@ -91,7 +91,7 @@ def trained(
     plan: Plan, secure: SecureSum, model: Model, rows: Records, seed: int, server: ServerStep
 ) -> NDArray[np.float32]:
     """The parameters after all rounds of a plan."""
-    codec = Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE)
+    codec = Codec.for_plan(plan, secure, model.size, failure=plan.out_of_range)
     engine = (OnceEngine if plan.once else Vectorised)(model=model, records=rows, plan=plan, codec=codec, seed=seed)
     parameters = model.start(0)
     state = server.init(parameters)

@@ -18,7 +18,6 @@ from choral.plan import Budget
 from choral.planner import once_numbers, plan_for, proposal_of, task_of
 from choral.planner.on_sums import advice_on_sums
 from choral.privacy.account import account
-from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Gaussian, epsilon_of
 from choral.privacy.ledger import Balance, Charge, Reservation
 from choral.privacy.mechanisms.poisson import sampled
@@ -60,7 +59,9 @@ def test_every_option_fills_the_budget_and_never_passes_it(epsilon, against):
 def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_round_more():
     reported = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
     plan, rounds = reported.plan, reported.chosen.part.rounds
-    full = RESERVED / rounds  # all that is reserved, though a device is charged for its share of all rounds only
+    full = (
+        plan.overflow + plan.out_of_range
+    ) / rounds  # all that is reserved, though a device is charged for its share of all rounds only
     event = sampled(reported.chosen.part, plan.local_steps, overflow=full)
     balance = Balance(device="07", limit=reported.budget)
     wanted = Reservation(rule="S5", plan=plan.digest, uploads=(event,) * (rounds + 1))
@@ -79,7 +80,8 @@ def test_just_as_much_of_delta_is_left_as_rounds_are_charged_for_besides():
     rounds = reported.chosen.part.rounds
     mu = reported.chosen.loss(reported.chosen.part).event.mu / math.sqrt(rounds)
     balance = Balance(device="07", limit=reported.budget)
-    event = Gaussian(mu=mu, delta=RESERVED / rounds)
+    reserved = reported.plan.overflow + reported.plan.out_of_range
+    event = Gaussian(mu=mu, delta=reserved / rounds)
     balance.reserve(Reservation(rule="S1", plan=reported.plan.digest, uploads=(event,) * rounds))
     for number in range(rounds):
         balance.take(Charge(rule="S1", plan=reported.plan.digest, round=number, event=event))
@@ -416,8 +418,33 @@ def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():
 
 
 def test_local_steps_that_are_left_open_keep_within_the_batches_that_delta_pays_for():
-    """10,000 rounds of ten steps would be 100,000 batches, which are refused; a number that is given is not changed."""
-    given = {"epsilon": 8.0, "delta": 1e-5, "devices": 16, "rows": 2440, "features": 104, "model": "mlp"}
-    assert plan_for(**given, rounds=10_000).plan.local_steps <= 5
-    with pytest.raises(PlanError, match="CH204 100,000 Poisson batches"):
-        plan_for(**given, rounds=10_000, local_steps=10)
+    """At δ = 1e-9 they are 1,714 of half of the rows; 10,000 are refused, and a number that is given is not changed."""
+    given = {"epsilon": 8.0, "delta": 1e-9, "devices": 16, "rows": 2440, "features": 104, "model": "mlp"}
+    assert plan_for(**given, rounds=1000).plan.local_steps == 1
+    with pytest.raises(PlanError, match="CH204 10,000 Poisson batches"):
+        plan_for(**given, rounds=1000, local_steps=10)
+
+
+@pytest.mark.parametrize("given", [{"local_steps": 5}, {"batch": 100}, {"clip": 1.0, "step_size": 0.1}], ids=str)
+def test_settings_because_of_which_noise_is_not_added_once_are_named_with_the_way_back(given):
+    reported = plan_for(epsilon=4.0, **ADULT, **given)
+    assert not reported.plan.once
+    because = " and ".join(sorted(given))
+    assert reported.advice[0].startswith(f"Noise is added in every step because of {because}; to add it once, leave ")
+    once = plan_for(epsilon=4.0, **ADULT, **given, noise_is_added="once")
+    assert once.plan.once and not any("because of" in line for line in once.advice)
+    for other in ({"noise_is_added": "every step"}, {"model": "mlp"}, {"unit": "device"}):
+        assert not any("because of" in line for line in plan_for(epsilon=4.0, **ADULT, **given, **other).advice)
+
+
+def test_who_trusts_the_sum_with_several_noisy_steps_is_told_three_ways_out_and_each_works():
+    asked = {"epsilon": 4.0, "against": "server and colluders", **ADULT}
+    with pytest.raises(PlanError, match="CH204 nothing is proved of the secure sum here") as no:
+        plan_for(**asked, local_steps=5)
+    assert no.value.fix == 'Use one local step, noise_is_added = "once" with a convex model, or against = "everyone".'
+    for way in (
+        {"local_steps": 1},
+        {"local_steps": 5, "noise_is_added": "once"},
+        {"local_steps": 5, "against": "everyone"},
+    ):
+        assert plan_for(**{**asked, **way}).chosen.epsilon <= 4.0

@@ -17,9 +17,12 @@ No error carries a data value: names of files, columns, devices and row numbers 
 moves a cursor or is not seen: whatever a file holds, it is written out here, as in \x1b.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
 from choral.printable import escaped
+
+_MOST_SHOWN = 50  # faults of a table in one message
 
 CODES: dict[str, str] = {
     "CH100": "a configuration file is not valid TOML",
@@ -33,12 +36,14 @@ CODES: dict[str, str] = {
     "CH108": "images or layers do not suit a convolutional network",
     "CH110": "a run's model is code, and nobody has said which",
     "CH111": "a run keeps no test rows to judge by",
+    "CH112": "an optional package is too old to be safe",
     "CH200": "a number of the plan is out of its range",
     "CH201": "the budget can't be reached with this plan",
     "CH202": "local steps do not fill whole passes over the data",
     "CH203": "a seed is set in a deployment",
     "CH204": "the numbers of the plan do not go together",
     "CH205": "the secure sum's threshold is below the safe bound",
+    "CH206": "a device has more rows than a question has room for",
     "CH300": "a data file can't be read",
     "CH301": "cells are empty where no constant for missing values is declared",
     "CH302": "a column is not there",
@@ -67,6 +72,12 @@ CODES: dict[str, str] = {
     "CH325": "an encoder can't be run",
     "CH326": "rows and encoder, or encoder and embeddings, do not fit",
     "CH327": "an encoder gives a number that is not finite",
+    "CH328": "a table has several faults",
+    "CH329": "a file is in the format of another program",
+    "CH333": "a question is of another version of choral",
+    "CH338": "an encoder's file has parts that programs could read differently",
+    "CH339": "an encoder has an operator that is not on the list",
+    "CH340": "an encoder keeps numbers outside of its file",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",
@@ -77,6 +88,7 @@ CODES: dict[str, str] = {
     "CH407": "the questions that a study may ask are used up",
     "CH408": "a device has spent its budget with the secure sum",
     "CH409": "a study asks for more uploads than it has reserved",
+    "CH413": "a limit has no room for attempts that fail",
     "CH500": "a vector does not fit the round's shape",
     "CH501": "an update does not fit the modulus",
     "CH502": "a sum does not fit the modulus",
@@ -98,9 +110,11 @@ CODES: dict[str, str] = {
     "CH611": "the installed cryptography has no ML-KEM-768",
     "CH612": "there are no keys for this turn",
     "CH613": "a device offers a key that is none",
-    "CH614": "a number to compare a study by is none",
+    "CH614": "a study was not compared, or a number to compare it by is none",
     "CH615": "a path does not lead to the root of its list",
     "CH616": "a server shows two roots for one turn",
+    "CH617": "what would be recorded is no longer what was shown",
+    "CH618": "a home, or a passphrase, is open to other users",
     "CH622": "a frame is not signed by the study's server for this device",
     "CH623": "a frame of the server came again, or late",
     "CH624": "an answer is not signed by its device",
@@ -113,6 +127,7 @@ CODES: dict[str, str] = {
     "CH801": "a file or folder can't be written",
     "CH802": "a run folder is incomplete or changed",
     "CH803": "a vault can't be opened",
+    "CH804": "what was given is no run's folder",
     "CH900": "a process of the deployment can't be started or has ended",
     "CH901": "a device's own process can't be reached",
     "CH902": "a device's own process failed on a request",
@@ -169,7 +184,68 @@ class PlanError(InputError):
 
 
 class TableError(InputError):
-    """A table is not of the declared form (CH3xx)."""
+    """A table is not of the declared form (CH3xx); `parts` are the faults of a list of them."""
+
+    parts: "tuple[TableError, ...]" = ()
+
+    @classmethod
+    def of_parts(cls, parts: Sequence["TableError"]) -> Self:
+        """Several faults as one refusal, the first of them in full."""
+        listed = cls("CH328", f"{len(parts):,} faults:")
+        listed.parts = tuple(parts)
+        return listed
+
+    def __str__(self) -> str:
+        """The fault, or a line for each of them."""
+        return "\n  ".join([super().__str__(), *self._listed])
+
+    def as_dict(self) -> dict[str, str]:
+        """The same for machines, with all faults in one text."""
+        return {**super().as_dict(), "what": " ".join([self.what, *self._listed])}
+
+    @property
+    def _listed(self) -> list[str]:
+        more = len(self.parts) - _MOST_SHOWN
+        return [*map(str, self.parts[:_MOST_SHOWN]), *[f"And {more:,} more."] * (more > 0)]
+
+
+class Faults:
+    """What is wrong with tables, collected so that all of it is listed in one go and corrected at once.
+
+    >>> faults = Faults()
+    >>> with faults:
+    ...     raise TableError("CH301", "a cell is empty.")
+    >>> with faults:
+    ...     raise TableError("CH308", "has no rows.", where="b.csv")
+    >>> faults.refuse()
+    Traceback (most recent call last):
+    choral.errors.TableError: CH328 2 faults:
+      CH301 a cell is empty.
+      CH308 b.csv has no rows.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[TableError] = []
+
+    def add(self, fault: TableError) -> None:
+        """Keep a fault, or the parts of one that is a list itself."""
+        self._found += fault.parts or [fault]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
+        if isinstance(error, TableError):
+            self.add(error)
+            return True
+        return False
+
+    def refuse(self) -> None:
+        """Nothing without a fault; the fault if there is one, or all of them as CH328."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            raise TableError.of_parts(self._found)
 
 
 class RunError(ChoralError):

@@ -32,6 +32,15 @@ def is_shown(text: str) -> bool:
     return text.isprintable() and _UNSEEN.search(text) is None
 
 
+def count(number: int, thing: str) -> str:
+    """The number with its thing, in singular or plural.
+
+    >>> count(1, "device"), count(2_000, "row")
+    ('1 device', '2,000 rows')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 def escaped(text: str) -> str:
     r"""The text on one line, with whatever is not seen as itself written out.
 
@@ -44,6 +53,15 @@ def escaped(text: str) -> str:
         character if is_shown(character) or character in _SPACES else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def number_of(count: float, thing: str) -> str:
+    """So many things, in the grammar of one or of several.
+
+    >>> number_of(1, "row"), number_of(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,.0f} {thing}{'' if round(count) == 1 else 's'}"
 
 
 def fault_of_name(name: str) -> str:

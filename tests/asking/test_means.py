@@ -1,5 +1,7 @@
 """mean: squares ride for nothing, bad cells count for nothing, and intervals hold what they promise."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,31 @@ from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.question import Question
 from choral.errors import ChoralError
 from tests.asking.coverage import fits, held
-from tests.asking.pairs import farthest
+from tests.asking.pairs import farthest, vectors
 from tests.asking.people import COLUMNS, people, table
 
 AGE = Question(name="mean", parameters={"column": "age"})
 WOMEN = Question(name="mean", parameters={"column": "age", "where": [{"column": "sex", "levels": ["f"]}]})
 MEAN, VARIANCE = 200 / 7, 10_000 * 10 / (49 * 8)  # of 100 times a Beta(2, 5)
+
+
+def test_the_farthest_of_all_pairs_is_within_the_claim_and_more_than_two_units_apart():
+    """All 8,193 numbers that x can be, and a row that does not count; 2U alone, without the rounding, is too little."""
+    found = summand(AGE, COLUMNS)
+    ages = np.arange(-means.UNIT, means.UNIT + 1)
+    grid = np.concatenate([vectors(found, {"age": [None]}), _phi(ages)])
+    assert np.array_equal(vectors(found, {"age": (50 + 50 * ages[::97] / means.UNIT).tolist()}), _phi(ages[::97]))
+    largest = max(
+        int(((block[:, None] - grid) ** 2).sum(axis=2).max()) for block in np.array_split(grid, 64)
+    )  # whole numbers: exact
+    assert 2 * means.UNIT < math.sqrt(largest) <= found.l2 == 2 * means.UNIT + 1
+    assert math.sqrt(largest) == pytest.approx(8192.2036, abs=1e-4)
+
+
+def _phi(x):
+    """φ of rows at these places of the grid, by the formula of docs/sums.md."""
+    squares = np.floor(means.SQUARES / 1000 * x**2 / means.UNIT + 0.5).astype(np.int64) - means.CENTRE
+    return np.stack([x, squares, np.full_like(x, means.ROWS)], axis=1)
 
 
 @pytest.mark.parametrize("asked", [AGE, WOMEN])

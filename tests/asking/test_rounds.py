@@ -19,6 +19,7 @@ LINEAR = Question(name="linear_round", parameters={**GIVEN, "target": "days"})
 ADDITIVE = Question(name="additive_round", parameters={**GIVEN, "bins": 8, "weight": 0.5})
 LENGTH = {LOGISTIC.name: 2 + 3 + 1, LINEAR.name: 2 + 3 + 1, ADDITIVE.name: 2 + 8 + 8 + 3 + 1}
 ROUNDS = [LOGISTIC, LINEAR, ADDITIVE]
+A_ROW = math.isqrt(3 * UNIT**2)  # what counts a row that has every value
 
 ODD = list(
     itertools.product([0, 50, 100, 1e9, None], [0, 300, 5e4, "?"], ["no", "yes", ""], [0, 1, None], [0, 900, 2000])
@@ -30,7 +31,7 @@ ROWS = dict(zip(("age", "cost", "smoker", "died", "days"), map(list, zip(*ODD, s
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e6])
 def test_no_two_rows_are_farther_apart_than_the_claim_at_any_state(asked, scale):
     found = summand(asked, COLUMNS, scale * np.random.default_rng(1).uniform(-1, 1, LENGTH[asked.name]))
-    assert found.length == LENGTH[asked.name]
+    assert found.length == LENGTH[asked.name] + 1  # the last number counts rows
     assert farthest(found, ROWS) <= found.l2 == 2 * UNIT
 
 
@@ -62,14 +63,14 @@ def test_a_short_gradient_is_the_gradient():
     # By hand: at 0 the prediction is ½, so y − p = ½; x = (0, 0) for the trends, one level, the intercept: length ½·√2.
     rows = table(age=[50], cost=[math.expm1(math.log1p(5e4) / 2)], smoker=["yes"], died=[1])
     half = UNIT // 2
-    assert summand(LOGISTIC, COLUMNS, np.zeros(6)).total(rows).tolist() == [0, 0, 0, half, 0, half]
+    assert summand(LOGISTIC, COLUMNS, np.zeros(6)).total(rows).tolist() == [0, 0, 0, half, 0, half, A_ROW]
 
 
 def test_a_model_of_numbers_alone_has_no_cells_to_count():
     # By hand: at 0 the prediction is ½, and x = (1, 1) for an age of 100 is √2 long: ½·(1, 1) is shorter than 1.
     numbers = {"columns": ["age"], "target": "died"}
     found = summand(Question(name="logistic_round", parameters=numbers), COLUMNS, np.zeros(2))
-    assert found.total(table(age=[100], died=[1])).tolist() == [UNIT // 2, UNIT // 2]
+    assert found.total(table(age=[100], died=[1])).tolist() == [UNIT // 2, UNIT // 2, A_ROW]
     with pytest.raises(ChoralError, match="CH102 the model has no cells"):
         summand(Question(name="logistic_cells", parameters=numbers), COLUMNS)
 

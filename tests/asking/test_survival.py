@@ -31,10 +31,21 @@ def test_every_row_has_one_cell():
         died=[1, 1, 1, 1, 1, 1, None, 0],
         sex=["f"] * 7 + ["m"],
     )
-    total = summand(BY_SEX, COLUMNS).total(rows).reshape(2, 9)
-    # Four events by bin; who leaves by bin, among them an unreadable time or event; and one who is watched longer.
-    assert total[0].tolist() == [2, 1, 0, 1, 2, 0, 0, 0, 1]
-    assert total[1].tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0]
+    *total, empty = summand(BY_SEX, COLUMNS).total(rows).tolist()
+    # Four events by bin; who leaves by bin; and one who is watched longer.
+    assert total[:9] == [2, 1, 0, 1, 0, 0, 0, 0, 1]
+    assert total[9:] == [0, 0, 0, 0, 0, 0, 1, 0, 0]  # who leaves at 700 was at risk in all of the bin that ends there
+    assert empty == 2  # a time and an event that can't be read: what happened to these two is not known
+
+
+def test_who_is_watched_to_the_end_or_beyond_the_declared_range_leaves_in_no_bin():
+    # By hand, of days from 0 to 2,000: two who were watched to the last day, one longer, and two events, one of which
+    # came after the range. So one of five has an event, in the first bin, and all others are at risk in the last one.
+    rows = table(days=[2000, 2000, 2400, 100, 2400], died=[0, 0, 0, 1, 1])
+    asked = km(until=None)
+    assert summand(asked, COLUMNS).total(rows).tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 4, 0]
+    answer = estimate(asked, COLUMNS, summand(asked, COLUMNS).total(rows), rows=5, deviation=0.0)
+    assert [row["estimate"] for row in answer.rows] == pytest.approx([0.8] * 4)
 
 
 @pytest.mark.parametrize("asked", [BY_SEX, km(where=[{"column": "age", "at_least": 60}])])
@@ -60,7 +71,7 @@ def test_without_noise_the_curve_is_the_actuarial_one():
 
 
 def test_bins_may_be_finer_at_the_start():
-    answer = estimate(km(power=3), COLUMNS, np.array([5] * 9), rows=45, deviation=0.0)
+    answer = estimate(km(power=3), COLUMNS, np.array([5] * 9 + [0]), rows=45, deviation=0.0)
     assert [row["time"] for row in answer.rows] == pytest.approx([1400 / 64, 1400 / 8, 1400 * 27 / 64, 1400])
 
 
@@ -69,7 +80,7 @@ def drawn(chance, rows, hazard, bins, arms=1):
     died, left = chance.exponential(1 / hazard, rows), chance.uniform(0, 3000, rows)
     slot = np.searchsorted(UNTIL * np.arange(1, bins + 1) / bins, np.minimum(died, left), side="left")
     cell = np.where(slot == bins, 2 * bins, slot + bins * (died > left))
-    return np.bincount(chance.integers(arms, size=rows) * (2 * bins + 1) + cell, minlength=arms * (2 * bins + 1))
+    return np.bincount(chance.integers(arms, size=rows) * (2 * bins + 1) + cell, minlength=arms * (2 * bins + 1) + 1)
 
 
 def coverage(rows, hazard, bins, deviation, samples, seed):
@@ -148,7 +159,7 @@ def test_the_log_rank_test_keeps_its_level_in_many_samples(rows, hazard, bins, d
 
 def test_without_noise_the_test_is_the_log_rank_test():
     # By hand, two bins: 10 and 10 at risk with 2 and 6 events, then 8 and 4 with 1 and 2.
-    cells = np.array([2, 1, 0, 0, 7, 6, 2, 0, 0, 2])
+    cells = np.array([2, 1, 0, 0, 7, 6, 2, 0, 0, 2, 0])
     test = estimate(km(bins=2, by=["sex"]), COLUMNS, cells, rows=20, deviation=0.0).test
     score = 2 - 10 * 8 / 20 + 1 - 8 * 3 / 12
     variance = 10 * 10 * 8 * 12 / (20**2 * 19) + 8 * 4 * 3 * 9 / (12**2 * 11)
@@ -158,15 +169,15 @@ def test_without_noise_the_test_is_the_log_rank_test():
 
 def test_a_difference_is_seen_through_the_noise():
     chance = np.random.default_rng(5)
-    cells = np.concatenate([drawn(chance, 2000, 1 / 1000, 8), drawn(chance, 2000, 1 / 1500, 8)])
+    cells = np.concatenate([drawn(chance, 2000, 1 / 1000, 8)[:-1], drawn(chance, 2000, 1 / 1500, 8)])
     asked = km(bins=8, by=["sex"])
     assert estimate(asked, COLUMNS, noisy(cells, 10, chance), rows=4000, deviation=10.0).test["p"] < 1e-4
 
 
 def test_where_nobody_can_be_distinguished_from_noise_the_curve_says_so():
     with pytest.raises(ChoralError, match="CH320"):
-        estimate(km(), COLUMNS, np.zeros(9), rows=20, deviation=100.0)
-    few = np.array([900, 0, 0, 0, 90, 0, 0, 0, 10])
+        estimate(km(), COLUMNS, np.zeros(10), rows=20, deviation=100.0)
+    few = np.array([900, 0, 0, 0, 90, 0, 0, 0, 10, 0])
     answer = estimate(km(), COLUMNS, few, rows=1000, deviation=20.0)
     assert answer.is_rough and [row["low"] == 0.0 for row in answer.rows] == [False, True, True, True]
 
@@ -184,7 +195,7 @@ def test_an_event_may_be_a_number_or_a_named_level():
     }
     rows = table(days=[10, 10], died=[1, 0], fate=["d", "a"])
     for parameters in ({"event": "died"}, {"event": "fate", "occurred": "d"}):
-        assert summand(km(**parameters), declared).total(rows).tolist() == [1, 0, 0, 0, 1, 0, 0, 0, 0]
+        assert summand(km(**parameters), declared).total(rows).tolist() == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
 
 
 REFUSED = [

@@ -58,7 +58,7 @@ def test_questions_then_training_then_verify_in_one_folder(job, capsys, tmp_path
     status, text = reported(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
     assert status == 0 and "yes · m" in text and "95 %:" in text
     for part in ("rule S8, δ = 0.0001, one record replaced", "against the server and all other devices together",
-                 "against a server that sees only sums", "1 of 4 questions are asked"):  # fmt: skip
+                 "against a server that sees only sums", "1 of 4 questions is asked"):  # fmt: skip
         assert part in text
     status, again = reported(capsys, "ask", out, "table", "smoker", "--by", "sex", "--json")
     assert json.loads(again)["privacy"]["from_register"] is True
@@ -142,3 +142,13 @@ def test_a_distribution_is_plotted_and_a_count_is_not(job, tmp_path):
     assert asked.ask.cdf(column="age", bins=8).plot(tmp_path / "age.svg").read_text().startswith("<svg")
     with pytest.raises(choral.errors.ConfigError, match='CH104 "count" has no curve'):
         asked.ask.count(where="age>=60").plot()
+
+
+def test_a_plan_without_ask_takes_half_of_epsilon_for_questions_and_says_so(job, capsys, tmp_path):
+    job.write_text(TOML.replace("[ask]\nepsilon = 2.0\nmost = 4\n", ""))
+    status, text = reported(capsys, "ask", job, "table", "smoker", "--plan")
+    assert status == 0 and "nothing may be asked yet" in " ".join(text.split()) and "nothing was asked" in text
+    status, plain = reported(capsys, "ask", job, "table", "smoker", "--plan", "--json")
+    assert status == 0 and "[ask] epsilon = 2 and most = 20" in json.loads(plain)["assumed"]
+    status, refused = reported(capsys, "ask", job, "table", "smoker", "--out", tmp_path / "none")
+    assert status == 2 and refused.startswith("CH103")

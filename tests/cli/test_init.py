@@ -64,3 +64,68 @@ def test_machines_get_the_looks_and_nothing_is_overwritten(sites, capsys):
     assert (sites / "choral.toml").read_text() == written
     assert main([*words[:3], "sick", "--out", "other.toml"]) == 2
     assert not (sites / "other.toml").exists()
+
+
+def write(folder, name, header, rows):
+    (folder / name).write_text("\n".join([header, *rows]) + "\n")
+    return str(folder / name)
+
+
+def test_a_0_1_label_has_classes_and_a_patient_number_is_an_identifier(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{7 * 10**6 + 13_337 * row},{row % 50},{row % 2}" for row in range(60)]
+    assert main(["init", write(tmp_path, "north.csv", "patient,age,ill", rows), "--label", "ill"]) == 0
+    text = (tmp_path / "choral.toml").read_text()
+    assert "classes = []" in text and "label_bounds" not in text
+    assert "patient: one value per row: probably an identifier" in capsys.readouterr().out
+    assert '# [data.columns."patient"]' in text
+
+
+def test_words_for_no_value_hide_no_number_and_ask_for_a_constant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{('NA', '.', '')[row % 3] if row % 5 == 0 else row % 50 + 0.5},{'FM'[row % 2]},{row % 2}" for row in range(60)
+    ]
+    assert main(["init", write(tmp_path, "north.csv", "bmi,sex,ill", rows), "--label", "ill"]) == 0
+    text = (tmp_path / "choral.toml").read_text()
+    assert "bmi: a number" in capsys.readouterr().out
+    assert re.search(r'\[data\.columns\."bmi"\].*\nbounds = .*\nmissing = ""  # FILL IN', text)
+    assert text.count("missing") == 1
+    fill_in(tmp_path / "choral.toml")
+    done = (tmp_path / "choral.toml").read_text().replace('"no", "yes"', "0, 1")
+    (tmp_path / "choral.toml").write_text(done)
+    with pytest.raises(ChoralError, match=r"CH304 .*missing must be a number"):
+        settle(config.read("choral.toml"))
+    (tmp_path / "choral.toml").write_text(done.replace('missing = ""', "missing = 30"))
+    data = settle(config.read("choral.toml")).data
+    assert (data.classes, data.label_type) == (("0", "1"), "whole number")
+
+
+def test_the_pattern_matches_the_given_files_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{row % 50},{row % 2}" for row in range(60)]
+    names = ("site-1.csv", "site-2.csv", "old.csv", "site-extra.csv")
+    paths = [write(tmp_path, name, "age,ill", rows) for name in names]
+    assert main(["init", *paths, "--label", "ill", "--out", "all.toml"]) == 0
+    assert "/*.csv" in (tmp_path / "all.toml").read_text()
+    assert main(["init", *paths[:2], paths[3], "--label", "ill", "--out", "narrow.toml"]) == 0
+    assert "/site-*.csv" in (tmp_path / "narrow.toml").read_text()
+    assert main(["init", *paths[:2], "--label", "ill", "--out", "none.toml"]) == 2
+    assert re.search(r"CH104 .*matches 1 more", capsys.readouterr().err)
+    assert not (tmp_path / "none.toml").exists()
+
+
+def test_a_column_that_one_file_has_more_stops_nothing_and_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = write(tmp_path, "a.csv", "age,ward,ill", [f"{row % 50},x,{row % 2}" for row in range(60)])
+    second = write(tmp_path, "b.csv", "age,ill", [f"{row % 50},{row % 2}" for row in range(60)])
+    assert main(["init", first, second, "--label", "ill"]) == 0
+    text = (tmp_path / "choral.toml").read_text()
+    assert '# [data.columns."ward"] is only in a.csv' in text and '[data.columns."age"]' in text
+    assert main(["init", first, second, "--label", "ward", "--out", "other.toml"]) == 2
+
+
+def test_a_table_in_place_of_a_choral_toml_is_refused_with_the_way_to_one(tmp_path, capsys):
+    path = write(tmp_path, "site.csv", "age,ill", ["1,0"])
+    assert main(["simulate", path]) == 2
+    assert re.search(r"CH105 .*site\.csv is a table, .*choral init .*site\.csv --label", capsys.readouterr().err)

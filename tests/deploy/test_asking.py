@@ -11,11 +11,12 @@ from choral.cli import main
 from choral.deploy.asking import ask_terms, put
 from choral.deploy.public_test import keep_test
 from choral.deploy.serving import run_folder
-from choral.errors import ConfigError, RunError, StorageError, TrustError
+from choral.errors import ConfigError, RunError, StorageError, TableError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
+from choral.run import questions
 from choral.run.answer_register import AnswerRegister
 from choral.run.answers import answered
 from choral.run.modelling import fit
@@ -223,3 +224,11 @@ def test_over_flower_every_process_asks_answers_and_makes_a_model(tmp_path):
     assert len(read_run(folder).rounds) == 1 and verify(folder).good
     for home in made.homes:
         assert asked(home, study) == [1, 2, 3, 4, 5] and len(list(read_site_questions(home.path))) == 5
+
+
+def test_a_site_with_more_rows_than_an_answer_has_room_for_is_refused_when_it_approves(tmp_path, monkeypatch):
+    asking = Consortium(tmp_path, job=ASKING)
+    monkeypatch.setattr(questions, "MOST_ROWS", 3)
+    with pytest.raises(TableError, match=r"CH206 .* rows of one device, and a question has room for 3\. Nothing was"):
+        asking.approve()
+    assert not any(home.ledger_path.exists() for home in asking.homes.values())

@@ -84,8 +84,10 @@ class Versions:
         return self.run(server, "server", "enrol", "study", *(f"{name}.card" for name in sites))
 
     def approve(self, version, name, fails=""):
-        words = ["study/study.toml", "--max-epsilon", 4, "--delta", 1e-4, "--data", f"{name}.csv", "--yes"]
-        return self.run(version, "device", "approve", *words, "--home", f"h-{name}", fails=fails)
+        words = ["study/study.toml", "--max-epsilon", 4, "--delta", 1e-4, "--data", f"{name}.csv"]
+        words = ["device", "approve", *words, "--home", f"h-{name}"]
+        said = self.run(version, *words, fails=fails)
+        return said if fails else self.run(version, *words, "--yes")
 
     def finish(self, server, sites):
         """All rounds, over Flower; what the server says."""

@@ -15,7 +15,7 @@ from choral.deploy.policy import Policy
 from choral.deploy.site import Home
 from choral.deploy.site_status import status
 from choral.errors import ConfigError, DeploymentError, LedgerError, PlanError, StorageError, TableError, TrustError
-from choral.learning.reading import OPEN, Format
+from choral.learning.columns import EMPTY, OPEN, Format
 from choral.plan import Budget
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
@@ -53,7 +53,8 @@ def test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it(conso
     written = Format(encoding="utf-16-le")
     reported = approve(consortium, "hill", data=data, written=written, record=True)
     assert reported.rows == approve(consortium, "hill").rows
-    assert consortium.homes["hill"].approval.written == written
+    pinned = consortium.homes["hill"].approval.written
+    assert pinned == Format(encoding="utf-16-le", delimiter="|", decimal=",", dates="iso", empty=EMPTY)
     with Agent(consortium.homes["hill"]):
         pass
 
@@ -87,7 +88,7 @@ def test_a_dry_run_records_nothing(ready):
     before = {path.name for path in ready.homes["lake"].path.iterdir()}
     approve(ready, "lake")
     # The number is drawn now, so that nobody can choose a study by it.
-    assert {path.name for path in ready.homes["lake"].path.iterdir()} - before == {"compare.json"}
+    assert {path.name for path in ready.homes["lake"].path.iterdir()} - before == {"compare.json", "compared.toml"}
     with pytest.raises(TrustError, match="CH603"):
         Agent(ready.homes["lake"])
 

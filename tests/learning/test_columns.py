@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral.errors import TableError
-from choral.learning.columns import Categorical, Numeric, declare, infer, level_of, parse_numbers
+from choral.learning.columns import OPEN, Categorical, Numeric, declare, infer, level_of, parse_numbers
 
 AGE = Numeric(name="age", low=0, high=100)
 
@@ -59,9 +59,11 @@ def test_a_declaration_that_says_too_little_or_contradicts_itself_is_refused(set
 
 
 def test_what_the_data_suggest_is_a_range_or_a_sorted_list_of_levels():
-    assert infer("x", ["1", "", "3"], source="t")[0] == Numeric(name="x", low=1.0, high=3.0)
-    assert infer("x", ["5", "5"], source="t")[0] == Numeric(name="x", low=5.0, high=6.0)  # a range needs a width
-    assert infer("x", ["no", "yes", "no"], source="t")[0].levels == ("no", "yes")
+    assert infer("x", [(["1", "", "3"], OPEN)], source="t")[0] == Numeric(name="x", low=1.0, high=3.0)
+    assert infer("x", [(["5", "5"], OPEN)], source="t")[0] == Numeric(
+        name="x", low=5.0, high=6.0
+    )  # a range needs a width
+    assert infer("x", [(["no", "yes", "no"], OPEN)], source="t")[0].levels == ("no", "yes")
 
 
 def test_a_whole_number_of_hundreds_of_digits_is_no_finite_number():

@@ -1,18 +1,23 @@
 """Rule S7's local work: one record moves the upload by at most Δ(1 + e), and by all of Δ where that can be."""
 
+import math
 from dataclasses import replace
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from choral.errors import ChoralError
 from choral.learning import once
+from choral.learning.batches import drawer_of
 from choral.learning.models import Model, binary, linear, logistic, mlp, slopes
-from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, with_noise
+from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, places_of, with_noise
 from choral.plan import Plan, SecureSum
+from choral.privacy.poisson import rounded_coin
 from choral.secagg.codec import Codec, quantise, sensitivity
 
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}
@@ -92,6 +97,80 @@ def test_the_bound_of_a_pull_home_and_of_parts_is_reached(way):
     start = np.zeros(model.size, np.float32)
     moved = np.linalg.norm(local_work(model, work, start, x, labels) - local_work(model, work, start, x, changed))
     assert moved == pytest.approx(claimed(work), rel=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_the_rounding_of_a_step_counts_every_number_of_the_model(classes):
+    """By hand, where updates and projections are nearly all of it: (1 + 1)·K numbers of up to V, in 4u, against ηG/γ.
+
+    With one row, short and few steps of a small clip the sums over rows are small beside that.
+    """
+    model, work = logistic(1, classes), work_for(rows=1, local_time=1e-6, slope=1e-3)
+    assert work.steps(model, 1) == 1
+    updated = 4 * 2.0**-53 * (2 * classes + 12) * LARGEST_MODEL / (1e-6 * 2e-3)
+    assert updated <= work.rounding(model, 1) <= 1.0001 * updated
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_step_of_many_outputs_is_off_by_less_than_is_counted(classes):
+    """Against the same steps in 80 digits, from models near V, where numbers are largest."""
+    rng = np.random.default_rng(classes)
+    model, rows = logistic(3, classes), 5
+    work = work_for(rows=rows, local_time=0.5)
+    start = rng.normal(size=model.size)
+    start = (start * 0.99 * LARGEST_MODEL / np.linalg.norm(start)).astype(np.float32)
+    x, y = rng.normal(0, 1, (rows, 3)).astype(np.float32), rng.integers(0, classes, rows)
+    steps = work.steps(model, rows)
+    found = local_work(model, work, start, x, y)
+    exact = in_many_digits(start, x, y, work, steps)
+    per_step = work.rounding(model, rows) / 4 * work.clip * work.local_time / steps / work.divisor
+    assert float(mpmath.norm(mpmath.matrix(found.tolist()) - exact)) <= steps * per_step
+
+
+def in_many_digits(start, x, y, work, steps):
+    """The update after the steps of the softmax loss with its clip by 1 − p_y, in 80 digits."""
+    with mpmath.workdps(80):
+        outputs = len(start) // 4
+        table = [[mpmath.mpf(float(one)) for one in row] + [mpmath.mpf(1)] for row in x]
+        for row in table:
+            length = mpmath.sqrt(sum(one * one for one in row))
+            row[:] = [one * min(1, work.row_length / length) for one in row]
+        first = mpmath.matrix([mpmath.mpf(float(one)) for one in start])
+        now = first.copy()
+        rate = mpmath.mpf(work.local_time) / steps / work.divisor
+        for _ in range(steps):
+            gradient = mpmath.zeros(len(start), 1)
+            for row, label in zip(table, y, strict=True):
+                scores = [sum(row[i] * now[i * outputs + k] for i in range(4)) for k in range(outputs)]
+                terms = [mpmath.exp(one - max(scores)) for one in scores]
+                slope = [term / sum(terms) - (k == label) for k, term in enumerate(terms)]
+                length = mpmath.sqrt(sum(one * one for one in row))
+                pull = sum(abs(one) for one in slope) / mpmath.sqrt(2) * length
+                share = min(1, work.clip / pull) if pull else 1
+                for i in range(4):
+                    for k in range(outputs):
+                        gradient[i * outputs + k] += row[i] * slope[k] * share
+            now = now - rate * gradient
+            length = mpmath.norm(now)
+            now = now * min(1, LARGEST_MODEL / length)
+        return now - first
+
+
+@pytest.mark.parametrize("pull", [0.0, 4.0, 0.5])
+def test_with_one_dither_one_record_moves_the_integers_by_no_more_than_the_codec_counts_on(pull):
+    """The worst record, one row with two labels, under a pull: nearly all of the bound where the grid is fine."""
+    model, x = MODELS["one logit"], np.array([[0.8, 0.6]] * 6, np.float32)
+    plan = Plan(devices=4, cohort=4, rounds=1, rows=6, batch=6, local_steps=12, step_size=0.05, clip=0.05, noise=0.01,
+                sampling="partition", noise_is_added="once", row_length=2.0, pull=pull,
+                law="discrete_gaussian")  # fmt: skip
+    codec, start = Codec.for_plan(plan, SecureSum.for_cohort(4), model.size), np.zeros(model.size, np.float32)
+    labels = np.array([[0, 1, 0, 1, 0, 1], [1, 1, 0, 1, 0, 1]], np.int32)
+    dither = np.random.default_rng(3).random(model.size)
+    work = LocalWork.of(plan)
+    assert work.steps(model, 6) == 12
+    one, other = (quantise(local_work(model, work, start, x, each), dither, codec.grid) for each in labels)
+    most = sensitivity(plan, model.size, codec.grid)
+    assert 0.98 * most <= np.linalg.norm(one.astype(float) - other) <= most
 
 
 def test_a_strong_pull_ends_at_the_proximal_point():
@@ -308,3 +387,32 @@ def test_in_whole_numbers_one_record_moves_the_integers_by_no_more_than_the_code
                     for labels in (y, other))  # fmt: skip
         worst = max(worst, float(np.linalg.norm(one - two)) / most)
     assert 0.9 < worst <= 1
+
+
+@pytest.mark.parametrize("rows", [6, 7, 8, 9, 10, 100])
+def test_no_step_over_the_largest_of_uneven_parts_is_longer_than_2_over_l(rows):
+    """By hand: L = R²/2 = 2 for two logits; a step takes ⌈m/3⌉ rows at three times the rate, and may be 2/L long."""
+    model, largest = MODELS["two logits"], -(-rows // 3)
+    for local_time in (3.0, 10.0, 40.0, 1000.0):
+        work = replace(work_for(rows=rows, local_time=local_time), parts=3)
+        steps = work.steps(model, rows)
+        assert steps % 3 == 0
+        assert local_time / steps * 3 * largest / rows <= 2 / 2
+    assert work.rounding(model, 3 * largest) == work.rounding(model, rows)  # and its rounding is that of full parts
+
+
+@pytest.mark.parametrize("rows", [300, 2440, 10**6])
+def test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room(rows):
+    """One draw of γ = 244 per round, in 40 rounds of 50 steps: the companions of a record seldom fill it, by SciPy."""
+    plan = Plan(devices=4, cohort=4, rounds=40, rows=300, batch=244, local_steps=50, step_size=0.1, clip=0.5, noise=0.1,
+                noise_is_added="once", row_length=2.0)  # fmt: skip
+    places = places_of(plan, rows)
+    draws = 40 * rounded_coin(244 / rows)
+    assert places == rows or 40 * stats.binom.sf(places - 1, rows - 1, 244 / rows) + draws <= plan.overflow
+    counts = []
+    for number in range(20):
+        key = np.array([number], np.uint64)
+        batch = drawer_of(replace(plan, local_steps=1)).draw(np.array([rows]), np.array([0]), key, None, places)
+        counts.append(int(batch.counts[0, 0]))
+    assert max(counts) > 244 and np.mean(counts) == pytest.approx(244, abs=5 * math.sqrt(244 / 20))
+    assert LocalWork.of(plan).steps(linear(2), places) >= plan.local_time * 4 * max(counts) / 244 / 2  # none above 2/L

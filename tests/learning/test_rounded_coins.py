@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from choral.learning.batches import poisson
-from choral.privacy.calibrate import OVERFLOW, most_draws, room_chance
+from choral.plan import Plan
+from choral.plan.poisson_room import MOST_ROUNDED, OVERFLOW
+from choral.privacy.calibrate import room_chance
 from choral.privacy.poisson import OWN_COIN, rounded_coin
 
 ULP = 2.0**-52  # one unit in the last place is at most so much of a number
@@ -81,8 +83,10 @@ def test_the_sum_of_the_proof_is_below_what_is_charged_and_a_run_leaves_room_for
     second = ((most_log**2 + most_log) / 4 + 0.3 + (most_log + 2) / 2) * v + 2.02 * eta
     most = v + 1.01 * eta / np.e
     assert 8.01 * first + 2.01 * second + 3.1 * most < OWN_COIN * 2**53
-    assert room_chance(0, 0.1) == OVERFLOW and room_chance(most_draws(0.1), 0.1) > 0.09 * OVERFLOW - 1e-12
-    assert room_chance(100, 0.1) == OVERFLOW - 100 * rounded_coin(0.1)
+    plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=10, step_size=1.0, clip=1.0, noise=1.0)
+    most = int(MOST_ROUNDED * OVERFLOW / rounded_coin(0.1))
+    assert room_chance(plan, 0, 0.1) == OVERFLOW and room_chance(plan, most, 0.1) > 0.09 * OVERFLOW - 1e-12
+    assert room_chance(plan, 100, 0.1) == OVERFLOW - 100 * rounded_coin(0.1)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])

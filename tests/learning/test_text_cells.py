@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.errors import TableError
-from choral.learning.columns import Categorical, Numeric, infer, parse_numbers
+from choral.learning.columns import OPEN, Categorical, Numeric, infer, parse_numbers
 from choral.learning.reading import BLOCK, read_csv
 from choral.learning.tables import load
 from choral.learning.text_cells import Cells
@@ -76,7 +76,7 @@ def test_levels_and_what_is_taken_from_rows_are_the_same_for_both():
         column.codes(Cells([texts]), source="t").tolist() == column.codes(texts, source="t").tolist() == [1, 0, 1, 0, 0]
     )
     for cells in (["3", "1", "2"], ["b", "", "a"], ["1", "", "2"]):
-        assert infer("x", Cells([cells]), source="t") == infer("x", cells, source="t")
+        assert infer("x", [(Cells([cells]), OPEN)], source="t") == infer("x", [(cells, OPEN)], source="t")
 
 
 def test_rows_go_to_the_devices_that_a_column_names_in_their_order(tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from choral.errors import PlanError
 from choral.plan import Budget, Plan
+from choral.plan.poisson_room import MOST_ROUNDED
 from choral.privacy.calibrate import (
     RULES,
     calibrated,
@@ -15,10 +16,14 @@ from choral.privacy.calibrate import (
     most_draws,
     most_rounds,
     noise_for,
+    room_chance,
     smallest_noise,
+    spendable,
+    with_reserves,
     within_draws,
 )
 from choral.privacy.exposure import Exposure
+from choral.privacy.poisson import rounded_coin
 
 PLAN = {
     "rounds": 13,
@@ -158,12 +163,46 @@ def test_the_papers_rule_is_not_calibrated_for_passes_that_are_not_whole(local_s
 
 def test_a_run_that_draws_more_batches_than_their_rounding_is_paid_for_is_refused():
     shape = {"devices": 4, "cohort": 4, "rows": 1000, "batch": 100, "step_size": 0.1, "clip": 1.0, "noise": 0.0}
-    budget = Budget(epsilon=4.0, delta=1e-5)
-    most = Plan(**shape, rounds=most_draws(0.1) // 10, local_steps=10)
+    budget = Budget(epsilon=4.0, delta=1e-9)  # by hand: half of it, times 0.91, over 1195·2^-53/0.9
+    most = Plan(**shape, rounds=most_draws(0.1, 1e-9) // 10, local_steps=10)
     assert calibrated(most, budget).noise > 0
-    with pytest.raises(PlanError, match="CH204 61,740 Poisson batches in a run, 61,731 are the most"):
+    with pytest.raises(PlanError, match="CH204 3,090 Poisson batches in a run, 3,086 are the most"):
         calibrated(replace(most, rounds=most.rounds + 1), budget)
     assert calibrated(replace(most, rounds=most.rounds + 1, sampling="partition"), budget).noise > 0
+
+
+def test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins():
+    shape = {"devices": 4, "cohort": 4, "rows": 1000, "batch": 100, "step_size": 0.1, "clip": 1.0, "noise": 0.0}
+    few, many = Plan(**shape, rounds=20), Plan(**shape, rounds=500, local_steps=10)
+    assert with_reserves(few, 1e-5) == few and with_reserves(few, 1e-3) == few  # as every run had it
+    kept = with_reserves(few, 1e-8)
+    assert (kept.overflow, kept.out_of_range) == (
+        pytest.approx(1e-11, rel=1e-6, abs=0),
+        pytest.approx(1e-11, rel=1e-6, abs=0),
+    )
+    coins = 5000 * rounded_coin(0.1)
+    assert with_reserves(many, 1e-8).overflow == pytest.approx(coins / 0.91, rel=1e-6, abs=0)
+    assert within_draws(with_reserves(many, 1e-8)).out_of_range == kept.out_of_range
+    with pytest.raises(PlanError, match="CH204 5,000 Poisson batches in a run, 61 are the most"):
+        within_draws(replace(many, overflow=1e-11))  # as a site refuses it
+
+
+@given(exponent=st.floats(-14, -3), rounds=st.integers(1, 400), batch=st.integers(1, 1000), once=st.booleans())
+@settings(deadline=None)
+def test_what_noise_and_rare_failures_take_together_is_the_delta_of_the_budget(exponent, rounds, batch, once):
+    delta = 10**exponent
+    kind = {"noise_is_added": "once", "row_length": 2.0} if once else {}
+    plan = Plan(devices=4, cohort=4, rounds=rounds, rows=1000, batch=batch, step_size=0.1, clip=1.0, noise=1.0, **kind)
+    try:
+        kept = with_reserves(plan, delta)
+    except PlanError as error:
+        assert error.code == "CH204" and delta < 1e-8
+        return
+    left = spendable(Budget(epsilon=1.0, delta=delta), kept).delta
+    assert 0.49 * delta < left == delta - kept.overflow - kept.out_of_range
+    draws = rounds * rounded_coin(batch / 1000)
+    assert draws <= MOST_ROUNDED * kept.overflow or batch == 1000
+    assert room_chance(kept, rounds, batch / 1000) >= 0.089 * kept.overflow
 
 
 def test_where_the_smallest_device_draws_all_of_its_rows_the_others_rounding_is_still_limited():

@@ -7,7 +7,6 @@ import pytest
 
 from choral.output.logs import _about
 from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.calibrate import OVERFLOW
 from choral.privacy.costs import Costs
 from choral.privacy.events import Gaussian, Poisson, epsilon_of
 from choral.privacy.exposure import exposure_of
@@ -21,7 +20,7 @@ from tests.run.small import rows, study
 def test_the_chances_that_an_update_leaves_its_range_or_a_batch_its_room_are_in_the_charges(sampling):
     """Both are chances over a whole run of 3 rounds (docs/secure-sum.md, Numbers), so three charges hold all of it."""
     reported = study(sampling=sampling)
-    spare = reported.codec.failure + (OVERFLOW if sampling == "poisson" else 0.0)
+    spare = reported.codec.failure + (reported.plan.overflow if sampling == "poisson" else 0.0)
     assert reported.codec.failure > 0
     assert sum(reported.costs.event(0, before).delta for before in range(3)) >= spare * (1 - 1e-12)
 

@@ -178,3 +178,28 @@ def test_an_empty_passphrase_seals_nothing_and_is_refused(tmp_path, passphrase):
     with pytest.raises(ConfigError, match=r"CH102 the passphrase is empty"):
         Vault.create(store, MEMORY, passphrase)
     assert not store.exists()
+
+
+@pytest.mark.parametrize("passphrase", [None, "correct horse"])
+def test_a_memory_is_put_into_room_that_was_there_before(tmp_path, passphrase):
+    store = FileStore(tmp_path / "vault")
+    vault = Vault.create(store, MEMORY, passphrase)
+    with vault.room() as put:
+        assert Vault.open(store, passphrase).memory.turn is None
+        put(msgspec.structs.replace(vault.memory, turn=Turn(2, 0)))
+    assert Vault.open(store, passphrase).memory.turn == vault.memory.turn == Turn(2, 0)
+    assert os.listdir(tmp_path) == ["vault"]
+
+
+def test_a_vault_without_room_says_so_before_anything_else_happens(tmp_path, monkeypatch):
+    store = FileStore(tmp_path / "vault")
+    vault = Vault.create(store, MEMORY)
+
+    def full(_descriptor, _data):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", full)
+        with pytest.raises(StorageError, match="CH801"), vault.room():
+            raise AssertionError("it went on")
+    assert Vault.open(store).memory == MEMORY

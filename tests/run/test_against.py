@@ -1,10 +1,12 @@
 """Against whom a limit holds: everyone, or a server with its colluders that sees only sums."""
 
 import json
+import math
 
 import numpy as np
 import pandas
 import pytest
+from scipy.stats import norm
 
 import choral
 from choral import config
@@ -12,6 +14,7 @@ from choral.cli import main
 from choral.errors import ChoralError
 from choral.privacy.costs import NO_LIMIT
 from choral.privacy.ledger import Ledger
+from choral.privacy.mechanisms import with_secure_sum
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
@@ -160,5 +163,18 @@ def test_a_sparse_graph_takes_its_own_share_of_delta():
     same = {"devices": 60, "cohort": 60, "epsilon": 1.0, "rounds": 2, "seed": 1, **SUM}
     complete, sparse = (settle(config.job_of(**same, secure_sum=kind), table).costs for kind in ("complete", "sparse"))
     shares = [costs.sum_event(0, 0).delta - costs.event(0, 0).delta for costs in (complete, sparse)]
-    assert shares == [0.0, pytest.approx(2.0**-40, rel=1e-3)]
+    assert shares == [0.0, pytest.approx(2.0**-40, rel=1e-3, abs=0)]
     assert int(sparse.allowed_rounds[0]) == 2 and sparse.spent(0, 2, sparse.limits[0].delta) <= 1.0
+
+
+def test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_and_in_statements():
+    """At δ = 1e-9 what 300 turns on a sparse graph may expose is more than a quarter of it: 300·2^-40 = 2.7e-10."""
+    asked = {"devices": 60, "cohort": 60, "epsilon": 1.0, "delta": 1e-9, "rounds": 300, "steps": 1, "seed": 1}
+    sparse = settle(config.job_of(**asked, secure_sum="sparse", **SUM), rows(count=1200, features=1)).costs
+    assert (sparse.allowed_rounds == 300).all()
+    part, kept = sparse.exposure(0, 300), sparse.plan.overflow + sparse.plan.out_of_range
+    mu = with_secure_sum(part).event.mu
+    left = norm.cdf(-1 / mu + mu / 2) - math.e * norm.cdf(-1 / mu - mu / 2)  # Balle and Wang 2018
+    assert left == pytest.approx(1e-9 - kept - 300 * 2.0**-40, rel=1e-3) and left < 0.73e-9
+    assert sparse.epsilon_of_sums(part, 1e-9) == pytest.approx(1.0, rel=1e-6)
+    assert planned_statement(sparse).with_secure_sum.epsilon == pytest.approx(1.0, rel=1e-6)

@@ -12,8 +12,11 @@ from choral.config import job_of
 from choral.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
+from choral.run import questions
 from choral.run.inquiry import Inquiry
+from choral.run.questions import preparation
 from choral.run.study import settle
+from choral.secagg import whole
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
 TABLE = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"]})
@@ -212,3 +215,80 @@ def test_arrays_without_columns_can_not_be_asked(tmp_path):
     settled = study(rows, **bare)
     with pytest.raises(ChoralError, match="CH104 questions need tables"):
         Inquiry("simulation", settled, folder=tmp_path)
+
+
+def with_commas(folder, *, empty=0.0, devices=1):
+    """Files as a German hospital writes them: 27,3 for 27.3, some cells empty and some that hold R's word for it."""
+    rng, truth = np.random.default_rng(3), []
+    for device in range(devices):
+        bmi = rng.normal(27.3, 3, 1200 // devices).clip(10, 60).round(1)
+        blank = rng.random(len(bmi)) < empty
+        cells = [("" if row % 2 else "NA") if gone else str(value).replace(".", ",")
+                 for row, (value, gone) in enumerate(zip(bmi, blank, strict=True))]  # fmt: skip
+        lines = [f"{cell};{'yes' if rng.random() < 0.5 else 'no'}" for cell in cells]
+        (folder / f"site-{device}.csv").write_text("\n".join(["bmi;sick", *lines]) + "\n")
+        truth += bmi[~blank].tolist()
+    return np.array(truth)
+
+
+@pytest.mark.parametrize("devices", [1, 6])
+def test_numbers_with_decimal_commas_are_read_as_training_reads_them(tmp_path, devices):
+    truth = with_commas(tmp_path, devices=devices)
+    source = str(tmp_path / ("site-0.csv" if devices == 1 else "site-*.csv"))
+    settled = study(source, columns={"bmi": {"bounds": [10, 60]}}, ask={"epsilon": 400.0, "most": 9}, epsilon=500.0)
+    asked = inquiry(settled, tmp_path / "run")
+    mean = asked.ask(Question(name="mean", parameters={"column": "bmi"})).rows[0]
+    assert mean["low"] <= truth.mean() <= mean["high"] and mean["estimate"] == pytest.approx(truth.mean(), abs=0.3)
+    median = asked.ask(Question(name="quantiles", parameters={"column": "bmi", "levels": [0.5]})).rows[0]
+    assert median["estimate"] == pytest.approx(np.median(truth), abs=0.5)
+    count = asked.ask(Question(name="count", parameters={"where": [{"column": "bmi", "at_least": 27}]})).rows[0]
+    assert count["estimate"] == pytest.approx(np.sum(truth >= 27), abs=20)
+
+
+def test_empty_cells_are_left_out_and_counted_whatever_constant_training_takes_for_them(tmp_path):
+    truth = with_commas(tmp_path, empty=0.2)
+    columns = {"bmi": {"bounds": [10, 60], "missing": 60}}
+    settled = study(str(tmp_path / "site-0.csv"), columns=columns, ask={"epsilon": 400.0, "most": 9}, epsilon=500.0)
+    asked = inquiry(settled, tmp_path / "run")
+    mean = asked.ask(Question(name="mean", parameters={"column": "bmi"}))
+    assert mean.rows[0]["low"] <= truth.mean() <= mean.rows[0]["high"]
+    assert mean.rows[0]["estimate"] == pytest.approx(truth.mean(), abs=0.3)
+    (about,) = mean.to_dict()["about"]
+    assert about["quantity"] == "rows with a value" and about["low"] <= len(truth) <= about["high"] < 1100
+    median = asked.ask(Question(name="percentiles", parameters={"column": "bmi", "levels": [0.5], "bins": 64})).rows[0]
+    assert median["estimate"] == pytest.approx(np.median(truth), abs=1)
+
+
+def test_a_question_of_the_first_version_is_not_asked_and_nobody_is_charged(settled, tmp_path):
+    with pytest.raises(TrustError, match="CH333"):
+        inquiry(settled, tmp_path).ask(Question(name="table", parameters=TABLE.parameters, version=1))
+    assert not inquiry(settled, tmp_path).register.answered
+    ledgers = [Ledger.read(path) for path in (tmp_path / "ledgers").glob("*.ledger")]
+    assert not any(ledger.balance.charges for ledger in ledgers)
+
+
+def test_a_device_refuses_a_question_of_the_first_version_before_it_reads_or_pays(settled, tmp_path):
+    terms = inquiry(settled, tmp_path).terms
+    prepare = preparation(terms, ledger=None, table=None, noise=None, note=None)
+    with pytest.raises(TrustError, match="CH333"):
+        prepare(Question(name="table", parameters=TABLE.parameters, version=1).canonical())
+    assert prepare(TABLE.canonical()).length == 2 * 2 + 2  # cells, rows without a value, and rows
+
+
+@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+def test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays(
+    kind, settled, tmp_path, monkeypatch
+):
+    largest = max(table.rows for table in settled.data.tables)
+    for room, refused in ((largest, False), (largest - 1, True)):
+        monkeypatch.setattr(whole, "MOST_ROWS", room)
+        monkeypatch.setattr(questions, "MOST_ROWS", room)
+        folder = tmp_path / str(room)
+        if refused:
+            with pytest.raises(
+                TableError, match=f"CH206 {largest} rows of one device, .* room for {room}. Nothing was"
+            ):
+                inquiry(settled, folder, kind)
+            assert not list(folder.rglob("*.ledger"))
+        else:
+            assert inquiry(settled, folder, kind).ask(TABLE).answer.rows

@@ -7,14 +7,14 @@ import numpy as np
 import pandas
 import pytest
 
-from choral.asking.question import Question
+from choral.asking.question import FIRST, VERSION, Question
 from choral.errors import ChoralError, LedgerError, TrustError
 from choral.learning.reading import Table
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
-from choral.record import read_sum_models
+from choral.record import AnsweredQuestion, read_sum_models
 from choral.run.inquiry import Inquiry
-from choral.run.modelling import AskedTables, measured
+from choral.run.modelling import AskedTables, measured, planned_model
 from tests.run.test_inquiry import inquiry, study
 
 COLUMNS = {
@@ -185,3 +185,19 @@ def test_what_is_kept_of_a_model_follows_from_the_register(settled, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text().splitlines()]
     assert [len(line.get("state", "")) for line in lines] == [0, 64, 64]
     assert Inquiry("simulation", settled, folder=tmp_path).ask(ADDITIVE).privacy.from_register
+
+
+@pytest.mark.parametrize("given", [{}, {"rounds": 3}])
+def test_a_model_that_the_first_version_began_is_read_as_of_that_version(settled, tmp_path, given):
+    asked = inquiry(settled, tmp_path)
+    wanted = Question(name="logistic", parameters={**SICK, **given})
+    assert planned_model(wanted, asked.terms, asked.register, used=0).question.version == VERSION
+    step = Question(name="logistic_round", parameters={**SICK, "rounds": 3}, version=FIRST)
+    asked.register.answered.append(
+        AnsweredQuestion(number=1, question=step.canonical().decode(), words=step.words(), at="", included=(0,),
+                         rows=9, l2=8192.0, factor=1, scale=1, total=(0,) * 4)
+    )  # fmt: skip
+    found = planned_model(wanted, asked.terms, asked.register, used=1).question
+    assert found.version == FIRST and found.parameters["rounds"] == 3
+    with pytest.raises(TrustError, match="CH333"):  # what is left of it would be another sum
+        asked.ask(wanted)

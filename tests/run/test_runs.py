@@ -3,22 +3,28 @@
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import choral
-from choral.cli import main
+from choral.cli import main, training
 from choral.errors import ChoralError
+from choral.plan import Budget
+from choral.privacy.calibrate import smallest_noise
 from choral.record import charged_rounds
+from choral.report.verify import verify
+from choral.run import runs
 from choral.run.folder import RunFolder
 from choral.run.places import OneProcess
 from choral.run.runs import Run
+from choral.run.study import codec_of
 from tests.run.small import SETTINGS, rows, study
 
 ADULTS = """\
@@ -471,6 +477,49 @@ def test_a_resumed_simulation_of_more_devices_than_have_ledgers_remembers_who_to
     assert result.privacy == whole.privacy
 
 
+def test_a_long_run_tries_how_long_it_takes_and_nobody_pays_for_that(tmp_path, monkeypatch):
+    assert Run("simulation", study()).seconds_ahead() == 0.0  # three rounds are soon over
+    monkeypatch.setattr(runs, "LONG", 3)
+    run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"))
+    assert run.seconds_ahead() > 0 and not (tmp_path / "run" / "ledgers").exists()
+    plain, result = Run("simulation", study()).finish(), run.finish()
+    assert np.array_equal(result.parameters, plain.parameters) and result.privacy == plain.privacy
+
+
+def test_a_run_that_takes_long_says_so_before_its_first_round(clinics, capsys, monkeypatch):
+    (clinics / "choral.toml").write_text(ADULTS)
+    monkeypatch.setattr(runs, "LONG", 2)
+    assert main(["simulate", "choral.toml", "--out", "short"]) == 0
+    assert "TIME" not in capsys.readouterr().out
+    monkeypatch.setattr(training, "WORTH_SAYING", 0.0)
+    assert main(["simulate", "choral.toml", "--out", "long"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"TIME at least 0 minutes here: 2 rounds of [\d.e-]+ seconds, as measured just now", shown)
+    assert shown.index("TIME") < shown.index("accuracy")
+    assert "at least 10.0 hours here: 100,000 rounds of 0.36 seconds" in next(training.ahead(100_000, 3.6e4))
+
+
+def of_before(**changes):
+    """A study as 0.2.0 planned it: constants kept of δ, and the first version of the codec."""
+    now = study(seed=5, **changes)
+    plan = replace(now.plan, codec=1, overflow=1e-8, out_of_range=1e-8)
+    limit, part = Budget(epsilon=4.0, delta=now.limits[0].delta - 2e-8), now.costs.exposure(0, now.plan.rounds)
+    plan = replace(plan, noise=smallest_noise(part, limit))
+    return replace(now, plan=plan, codec=codec_of(plan, now.secure, now.model))
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-6])
+def test_a_run_that_an_earlier_version_began_goes_on_with_its_own_noise_and_its_own_codec(delta, tmp_path):
+    before = of_before(delta=delta)
+    assert before.plan.noise > study(seed=5, delta=delta).plan.noise or delta == 1e-4
+    assert "codec" not in before.plan.to_dict()
+    whole = Run("simulation", before).finish()
+    stop_after(Run("simulation", before, folder=RunFolder.create(tmp_path / "run")), 2)
+    result = choral.resume(tmp_path / "run", rows()).finish()
+    assert np.array_equal(result.parameters, whole.parameters)
+    assert result.privacy == whole.privacy and verify(tmp_path / "run").good
+
+
 def test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases(tmp_path):
     result = Run("rehearsal", study(seed=None), folder=RunFolder.create(tmp_path / "run")).finish().record.result
     shown = [release for release in result.releases if release.to == "who reads this report"]
@@ -480,6 +529,16 @@ def test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_relea
     assert shown[0].protected_by.endswith(
         "no mask: the ε against everyone covers it, the ε with the secure sum does not"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "whom"), [("simulation", "the server"), ("rehearsal", "the server and devices of the cohort")]
+)
+def test_who_took_part_is_seen_by_the_server_and_where_there_are_masks_by_the_cohort(tmp_path, kind, whom):
+    """A device agrees on masks with the others of its cohort, so it is shown who they are."""
+    result = Run(kind, study(seed=None), folder=RunFolder.create(tmp_path / "run")).finish().record.result
+    (release,) = [release for release in result.releases if release.what.startswith("who took part")]
+    assert (release.to, release.protected_by) == (whom, "nothing: declared public")
 
 
 def test_a_run_that_shows_no_update_lists_none():

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from choral.plan import Budget, Plan, SecureSum
+from choral.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
 from choral.privacy import groups
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import Costs
 from choral.privacy.poisson import overflow, rounded_coin
 from choral.privacy.private_sums import SumPrice

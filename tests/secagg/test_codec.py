@@ -187,11 +187,19 @@ def test_codecs_that_could_wrap_or_round_are_refused(changes, code):
         codec(**changes)
 
 
-def test_the_range_of_a_plan_is_the_designs():
-    """C = ητG + z·ησ√τ by hand: 0.5·10·1 + z·0.01·√10, z = √(2 (ln 84000 + 40 ln 2)) = √78.129 = 8.8391."""
-    coder = Codec.for_plan(PLAN, SecureSum.for_cohort(10), 210)
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_range_of_a_plan_is_the_designs(version):
+    """C = ητG·B/γ + z·ησ√τ by hand, z = √(2 (ln 84000 + 40 ln 2)) = √78.129 = 8.8391; in version 1, B was γ = 244.
+
+    In version 2, B = 360 records fit into a batch, and float32 is counted: 2^-10 of the reach, 2^-5 of the noise, and
+    half of its deviation in each step, and 32·2^-24 of the whole for each.
+    """
+    coder = Codec.for_plan(replace(PLAN, codec=version), SecureSum.for_cohort(10), 210)
     z = math.sqrt(2 * (math.log(2 * 210 * 10 * 20) + 40 * math.log(2)))
     bound = 5.0 + z * 0.01 * math.sqrt(10)
+    if version == 2:
+        bound = 5.0 * 360 / 244 * (1 + 2**-10) + z * 0.01 * math.sqrt(10) * (1 + 2**-5) + 10 * 0.01 / 2
+        bound /= 1 - 32 * 10 / 2**24
     assert z == pytest.approx(8.8391, abs=1e-4)
     # The whole of C is taken, and no more than a step beyond; the grid is the finest power of two for that.
     assert (coder.largest - 2) * coder.grid <= bound < (coder.largest - 1) * coder.grid

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from choral.asking.summand import Integers, Summand
 from choral.errors import TableError
 from choral.learning.reading import frame_of
+from choral.printable import number_of
 
 Z = NormalDist().inv_cdf(0.975)  # intervals are of 95 %
 
@@ -22,7 +23,8 @@ class Answer:
     """The rows of an answer: every number has its interval in `…_low` and `…_high`, that of `estimate` in low and high.
 
     `is_rough` is True where an interval rests on an approximation that the noise makes doubtful. `test` has the
-    statistic of a test where the question has one, and `block` has text to paste into a study's file.
+    statistic of a test where the question has one, and `block` has text to paste into a study's file. `about` says how
+    many rows the answer is about, in one line or in one per column: those that match and have a value.
     """
 
     rows: list[dict[str, Any]]
@@ -31,6 +33,7 @@ class Answer:
     test: Mapping[str, float] | None = None
     block: str = ""
     labels: tuple[str, ...] = field(default=("estimate",))  # the columns of `rows` that have an interval
+    about: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def frame(self) -> Any:  # noqa: ANN401  pandas is optional, so its type can't be named
@@ -102,7 +105,7 @@ class ByReference(ABC):
         widths = [row["high"] - row["low"] for row in found if row.get("quantity") == found[0].get("quantity")]
         width = float(max(widths, default=math.inf))
         said = f"intervals are {width:.3g} wide" if math.isfinite(width) else "nothing could be answered"
-        return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, {said}.")
+        return Expected(width=width, sentence=f"On a plain population of {number_of(rows, 'row')}, {said}.")
 
 
 def around(estimate: float, spread: float, *, least: float = -np.inf, most: float = np.inf) -> dict[str, float]:
@@ -115,7 +118,16 @@ def around(estimate: float, spread: float, *, least: float = -np.inf, most: floa
     return {name: min(max(value, least), most) for name, value in ends.items()}
 
 
-def sampling_variance(share: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
+def with_value(count: float, spread: float, *, rows: int, **named: str) -> dict[str, Any]:
+    """How many of so many rows an answer is about, with its interval.
+
+    >>> with_value(90.0, 10.0, rows=100)
+    {'quantity': 'rows with a value', 'estimate': 90.0, 'low': 70.4..., 'high': 100.0}
+    """
+    return {**named, "quantity": "rows with a value", **around(count, spread, least=0.0, most=float(rows))}
+
+
+def sampling_variance(share: NDArray[np.float64], rows: float) -> NDArray[np.float64]:
     """The variance of a share of so many rows: p(1 − p)/N, and no less than that of one row in them.
 
     >>> sampling_variance(np.array([0.5, 0.0]), 100).tolist()

@@ -70,8 +70,8 @@ def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.floa
 
     >>> from choral.learning.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
-    >>> summand(Question(name="table", parameters={"columns": ["smoker"]}), smoker).length
-    2
+    >>> summand(Question(name="table", parameters={"columns": ["smoker"]}), smoker).length  # and no value
+    3
     """
     if question.name in _ROUNDS:
         return _round(question, columns).at(state).summand()
@@ -86,7 +86,7 @@ def estimate(question: Question, columns: DeclaredColumns, total: Integers, *, r
     >>> from choral.learning.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> question = Question(name="table", parameters={"columns": ["smoker"]})
-    >>> estimate(question, smoker, np.array([70, 30]), rows=100, deviation=2.0).rows[0]["high"]
+    >>> estimate(question, smoker, np.array([70, 30, 0]), rows=100, deviation=2.0).rows[0]["high"]
     73.91...
     """
     return _kind(question, columns).estimate(total, rows=rows, deviation=deviation)
@@ -116,12 +116,12 @@ def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviat
     if not isinstance(kind, Survival) or "bins" in question.parameters:
         return question
     bins = kind.proposed_bins(rows=rows, deviation=deviation)
-    return Question(name=question.name, parameters={**question.parameters, "bins": bins})
+    return question.with_parameters({**question.parameters, "bins": bins})
 
 
 def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
     question.canonical()
-    given = Parameters(question.name, question.parameters, columns)
+    given = Parameters(question.name, question.parameters, columns, version=question.version)
     asked = _ROUNDS[question.name](given)
     given.end()
     return asked
@@ -137,7 +137,7 @@ def _kind(question: Question, columns: DeclaredColumns) -> Kind:
             f'the question "{question.name}" is not in this catalogue.',
             fix=f"It has: {', '.join(ALL_NAMES)}.",
         )
-    given = Parameters(question.name, question.parameters, columns)
+    given = Parameters(question.name, question.parameters, columns, version=question.version)
     kind = _KINDS[question.name](given)
     given.end()
     return kind

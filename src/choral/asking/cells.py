@@ -1,7 +1,7 @@
 """From the cells of a table to numbers and places in a declared list, for every cell that could be there.
 
-Unlike in training, nothing is refused here: a refusal would say that such a cell exists. What can't be read gets the
-column's declared `missing` or `other`; without one it gets no place, and its row counts for nothing.
+Unlike in training, nothing is refused here: a refusal would say that such a cell exists. What can't be read has no
+value, unless it has a declared level: `missing` or `other`. A row without a value is counted as one.
 """
 
 import itertools
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
 from choral.errors import TableError
-from choral.learning.columns import Categorical, Cell, Numeric, is_missing, level_of
+from choral.learning.columns import Categorical, Numeric
+from choral.learning.text_cells import each
 
 NOWHERE = -1
 MOST_CELLS = 2**16
@@ -25,32 +26,38 @@ MOST_BINS, USUAL_BINS = 256, 24  # even cells of a number
 
 
 def numbers(rows: Rows, name: str) -> NDArray[np.float64]:
-    """The cells of a column as numbers; NaN where there is none.
+    """The cells of a column as numbers, each by itself as its table is written; NaN where there is none.
 
     >>> numbers(Rows(source="t", columns={"x": ["1.5", "", "much", "inf"]}), "x").tolist()
     [1.5, nan, nan, nan]
     """
-    return _once(rows, name, lambda: np.fromiter(map(_number, rows.cells(name)), dtype=np.float64, count=rows.rows))
 
+    def read() -> NDArray[np.float64]:
+        found = rows.written.numbers(rows.cells(name))
+        return np.where(np.isfinite(found), found, np.nan)
 
-def _number(cell: Cell) -> float:
-    try:
-        number = math.nan if is_missing(cell) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
+    return _once(rows, name, read)
 
 
 def bounded(rows: Rows, column: Numeric) -> NDArray[np.float64]:
-    """The cells of a column as numbers within its bounds; NaN where there is none and no `missing` is declared.
+    """The cells of a column as numbers within its bounds; NaN where there is none, whatever `missing` says.
 
-    >>> bounded(Rows(source="t", columns={"x": [-3, 5, None]}), Numeric(name="x", low=0, high=9)).tolist()
+    A constant in place of what nobody knows is for models; in a mean or a quantile it would be a made-up value.
+
+    >>> bounded(Rows(source="t", columns={"x": [-3, 5, None]}), Numeric(name="x", low=0, high=9, missing=1)).tolist()
     [0.0, 5.0, nan]
     """
-    found = numbers(rows, column.name)
-    if column.missing is not None:
-        found = np.where(np.isnan(found), column.missing, found)
-    return np.clip(found, column.low, column.high)
+    return np.clip(numbers(rows, column.name), column.low, column.high)
+
+
+def filled(rows: Rows, column: Numeric) -> NDArray[np.float64]:
+    """The same for models, with the declared `missing` where there is no number, as in training.
+
+    >>> filled(Rows(source="t", columns={"x": [-3, None]}), Numeric(name="x", low=0, high=9, missing=1)).tolist()
+    [0.0, 1.0]
+    """
+    found = bounded(rows, column)
+    return found if column.missing is None else np.where(np.isnan(found), column.missing, found)
 
 
 def scaled(found: NDArray[np.float64], column: Numeric) -> NDArray[np.float64]:
@@ -70,13 +77,10 @@ def levels(rows: Rows, column: Categorical) -> Integers:
     >>> levels(Rows(source="t", columns={"s": ["m", "x", ""]}), Categorical(name="s", levels=("f", "m"))).tolist()
     [1, -1, -1]
     """
-    place = {level: index for index, level in enumerate(column.levels)}
-    empty, other = place.get(column.missing or "", NOWHERE), place.get(column.other or "", NOWHERE)
 
     def read() -> Integers:
-        cells = rows.cells(column.name)
-        found = (empty if is_missing(cell) else place.get(level_of(cell), other) for cell in cells)
-        return np.fromiter(found, dtype=np.int64, count=rows.rows)
+        found = each(lambda cell: column.place_of(cell, rows.written), rows.cells(column.name))
+        return np.maximum(np.fromiter(found, dtype=np.int64, count=rows.rows), NOWHERE)
 
     return _once(rows, column, read)
 
@@ -99,6 +103,7 @@ class TableAxis:
 
     column: Numeric | Categorical
     cuts: tuple[float, ...] = ()
+    is_filled: bool = False  # a model's, which takes a declared `missing` for what has no number
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -116,7 +121,7 @@ class TableAxis:
         """The cell of each row, or −1."""
         if isinstance(self.column, Categorical):
             return levels(rows, self.column)
-        found = bounded(rows, self.column)
+        found = (filled if self.is_filled else bounded)(rows, self.column)
         inside = np.searchsorted(np.array(self.cuts), found, side="right")
         return np.where(np.isnan(found), NOWHERE, inside).astype(np.int64)
 
@@ -150,7 +155,7 @@ def _axis(given: Parameters, name: str, cuts: object) -> TableAxis:
     return TableAxis(column=column, cuts=tuple(map(float, cuts)))
 
 
-def axis_of(column: Numeric | Categorical, bins: int) -> TableAxis:
+def axis_of(column: Numeric | Categorical, bins: int, *, is_filled: bool = False) -> TableAxis:
     """A column's levels, or so many cells of a number, even on its declared scale.
 
     >>> axis_of(Numeric(name="age", low=0, high=100), 4).cuts
@@ -158,15 +163,18 @@ def axis_of(column: Numeric | Categorical, bins: int) -> TableAxis:
     """
     if isinstance(column, Categorical):
         return TableAxis(column=column)
-    return TableAxis(column=column, cuts=tuple(even_edges(column, bins)[1:-1].tolist()))
+    return TableAxis(column=column, cuts=tuple(even_edges(column, bins)[1:-1].tolist()), is_filled=is_filled)
 
 
 def even_edges(column: Numeric, bins: int) -> NDArray[np.float64]:
     """Where so many cells begin and end that are even on the column's declared scale.
 
+    The last digit of a double is rounded off, so that an edge of 29 or 0.3 is that number and a cell that says so
+    is not on its other side.
+
     >>> even_edges(Numeric(name="age", low=0, high=100), 4).tolist()
     [0.0, 25.0, 50.0, 75.0, 100.0]
     """
-    even, wide = np.linspace(0.0, 1.0, bins + 1), column.high - column.low
+    even, wide = np.arange(bins + 1) / bins, column.high - column.low
     inside = np.expm1(even * math.log1p(wide)) if column.scale == "log" else even * wide
-    return np.asarray(column.low + inside)
+    return np.array([float(f"{edge:.15g}") for edge in (column.low + inside).tolist()])

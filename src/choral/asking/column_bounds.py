@@ -11,13 +11,14 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, Expected, around, too_few
+from choral.asking.answer import Answer, Expected, around, too_few, with_value
 from choral.asking.cells import numbers
 from choral.asking.filters import Filter
 from choral.asking.one_hot import Block, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical
+from choral.printable import number_of
 
 LEAST, SIZES = -32, 64  # exponents −32 … 31 of each sign; what is smaller or larger is in the nearest cell
 CELLS = 2 * SIZES + 1  # the negative ones from the largest size down, 0, the positive ones
@@ -53,15 +54,18 @@ class ColumnBounds:
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """The outermost cells that stand out of the noise, and a block that declares them."""
         found: list[dict[str, object]] = []
-        unseen: list[str] = []
+        unseen, about = list[str](), list[dict[str, object]]()
         bounds: dict[str, tuple[float, float]] = {}
         for name, cells in zip(self.names, np.reshape(total, (len(self.names), CELLS + 1)).tolist(), strict=True):
             seen = [place for place in range(CELLS) if cells[place] > max(self.z * deviation, 0.5)]
             if not seen:
                 unseen.append(name)
                 continue
-            inside = sum(cells[place] for place in range(seen[0], seen[-1] + 1)) / rows
-            spread = deviation * math.sqrt(seen[-1] - seen[0] + 1) / rows
+            within = seen[-1] - seen[0] + 1
+            with_number = max(rows - cells[CELLS], 1.0)
+            inside = sum(cells[place] for place in range(seen[0], seen[-1] + 1)) / with_number
+            spread = deviation * math.sqrt(within + inside**2) / with_number
+            about.append(with_value(rows - cells[CELLS], deviation, rows=rows, column=name))
             (least, above), (below, most) = _ends(seen[0]), _ends(seen[-1])
             bounds[name] = (least, most)
             quantities = {
@@ -73,10 +77,14 @@ class ColumnBounds:
             found += [{"column": name, "quantity": key, **interval} for key, interval in quantities.items()]
         needed = max(self.z * deviation, 1.0)
         if not found:
-            raise too_few(f"no cell holds more than {needed:,.0f} rows.", "Ask with a larger ε, or for fewer columns.")
-        said = [f"Powers of two that hold at most {needed:,.0f} rows are not seen: rare tails are cut off."]
+            raise too_few(
+                f"no cell holds more than {number_of(needed, 'row')}.", "Ask with a larger ε, or for fewer columns."
+            )
+        said = [f"Powers of two that hold at most {number_of(needed, 'row')} are not seen: rare tails are cut off."]
         said += [f'Nothing is seen of column "{name}".' for name in unseen]
-        return Answer(rows=found, is_rough=bool(unseen), sentences=tuple(said), block=_declared(bounds))
+        return Answer(
+            rows=found, is_rough=bool(unseen), sentences=tuple(said), block=_declared(bounds), about=tuple(about)
+        )
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How many rows a power of two must hold to be seen."""

@@ -39,7 +39,7 @@ class Descent:
         zero = np.zeros(length)
         return cls(weights=zero, velocity=zero, rounds=rounds, momentum=momentum, late=zero)
 
-    def after(self, total: Vector, *, rows: int, steps: Vector) -> "Descent":
+    def after(self, total: Vector, *, rows: float, steps: Vector) -> "Descent":
         """After a round whose sum of gradients, in gradients' own unit, is `total`."""
         velocity = self.momentum * self.velocity + steps * total / rows
         weights = self.weights + velocity

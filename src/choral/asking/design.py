@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.cells import TableAxis, axis_of, bounded, levels, scaled
+from choral.asking.cells import TableAxis, axis_of, bounded, filled, levels, scaled
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
 from choral.learning.columns import Categorical, Numeric
@@ -50,7 +50,9 @@ class Design:
     def axes(self) -> tuple[TableAxis, ...]:
         """The columns that have cells."""
         return tuple(
-            axis_of(column, self.bins) for column in self.columns if self.bins or isinstance(column, Categorical)
+            axis_of(column, self.bins, is_filled=True)
+            for column in self.columns
+            if self.bins or isinstance(column, Categorical)
         )
 
     @cached_property
@@ -71,7 +73,7 @@ class Design:
         return kept[self]
 
     def _encode(self, rows: Rows) -> Encoded:
-        trends = np.array([scaled(bounded(rows, column), column) for column in self.numbers])
+        trends = np.array([scaled(filled(rows, column), column) for column in self.numbers])
         trends = trends.reshape(len(self.numbers), rows.rows)
         found = np.array([axis.places(rows) for axis in self.axes], dtype=np.int64).reshape(len(self.axes), rows.rows)
         starts = np.cumsum([0, *(len(axis.labels) for axis in self.axes)])[:-1].astype(np.int64)

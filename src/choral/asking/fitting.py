@@ -70,5 +70,4 @@ def settled(state: Vector) -> Vector:
 
 def step_of(question: Question, step: str, **more: float) -> Question:
     """The question of one of its sums: the same parameters, and some that only the sum has."""
-    parameters = {**question.parameters, **more}
-    return Question(name=f"{question.name}_{step}", parameters=parameters)
+    return question.with_parameters({**question.parameters, **more}, name=f"{question.name}_{step}")

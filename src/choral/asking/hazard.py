@@ -7,13 +7,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.cells import bounded
 from choral.asking.descent import MOST_ROUNDS
 from choral.asking.moments import Moments
+from choral.asking.one_hot import counted
 from choral.asking.parameters import Parameters, bad
-from choral.asking.rounds import Counted, finite
+from choral.asking.rounds import Counted, RowCounter, finite
 from choral.asking.summand import Integers, Rows, Summand
-from choral.asking.survival import Survival
+from choral.asking.survival import Lives, Survival
 
 MOST_COLUMNS = 24  # the state has a square matrix of them
 # Constants of the catalogue, never chosen on data.
@@ -76,7 +76,7 @@ class HazardRound:
         length = HazardState.length(bins=table.bins, columns=len(names))
         return cls(
             table=table,
-            moments=Moments.over(given, names),
+            moments=Moments.over(given, names, is_filled=True),
             radius=given.number("radius", above=0, most=64, usual=1.2 * math.sqrt(len(names))),
             rounds=given.whole("rounds", least=1, most=MOST_ROUNDS, usual=ROUNDS),
             state=HazardState.unpacked(np.zeros(length), bins=table.bins, columns=len(names)),
@@ -105,30 +105,30 @@ class HazardRound:
         return replace(self, state=HazardState.unpacked(numbers, bins=self.table.bins, columns=columns))
 
     @cached_property
-    def longest(self) -> int:
-        """The length of φ, in whole numbers."""
-        return math.ceil(1.5 * math.sqrt(self.radius**2 + 1) * UNIT)
+    def counter(self) -> RowCounter:
+        """The length of φ in whole numbers, and what counts the rows that have every value."""
+        longest = math.ceil(1.5 * math.sqrt(self.radius**2 + 1) * UNIT)
+        return RowCounter(longest=longest, is_there=self.table.counts_empty)
 
     def summand(self) -> Summand:
         """The scores of all rows, added up."""
 
         def total(rows: Rows) -> Integers:
             u, there = self._whitened(rows)
-            time = bounded(rows, self.table.time)
-            there &= ~np.isnan(time)
+            life = self.table.lives(rows)
             edges, hazard = [0.0, *self.table.edges], [0.0, *self.state.hazard]
-            passed = np.interp(np.nan_to_num(time), edges, hazard)
-            happened = self.table.happened(rows) & (time <= self.table.until)
+            passed = np.interp(life.time, edges, hazard)
+            happened = life.happened & (life.time <= self.table.until)
             risk = passed * np.exp(np.clip(self.state.weights @ u, -30.0, 30.0))
             residual = np.clip(happened - risk, -2.0, 1.0)
             whole = np.trunc(UNIT * (residual + 0.5) * u).astype(np.int64)
-            fits = there & ((whole**2).sum(axis=0) <= self.longest**2)
-            return np.asarray(np.where(fits, whole, 0).sum(axis=1), dtype=np.int64)
+            fits = there & life.there & ((whole**2).sum(axis=0) <= self.counter.longest**2)
+            return self.counter.added(np.where(fits, whole, 0).sum(axis=1), fits)
 
         return Summand(
-            length=len(self.moments.columns) + 1,
-            l2=2.0 * self.longest,
-            largest=self.longest,
+            length=len(self.moments.columns) + 1 + self.counter.is_there,
+            l2=2.0 * self.counter.longest,
+            largest=self.counter.largest,
             columns=(self.table.time.name, self.table.event.name, *(c.name for c in self.moments.columns)),
             total=total,
         )
@@ -140,9 +140,18 @@ class HazardRound:
         z = z * np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(z, axis=0), 1e-12))
         return np.concatenate([z, np.ones((1, rows.rows))]), there
 
+    def lives(self, rows: Rows) -> Lives:
+        """The rows as they were watched; those that lack a value of any column are not there."""
+        life = self.table.watched(rows)
+        return life._replace(there=life.there & self._whitened(rows)[1])
+
     def risk(self, rows: Rows) -> Vector:
         """The logarithm of each row's hazard, relative to the baseline."""
         return np.asarray(self.state.weights @ self._whitened(rows)[0])
+
+    def coordinates(self, rows: Rows) -> Vector:
+        """What the weights are multiplied by, rows × coordinates: whitened columns, and 1."""
+        return self._whitened(rows)[0].T
 
 
 def prepared(
@@ -166,13 +175,14 @@ def prepared(
         whitening = (basis / np.sqrt(np.maximum(values, 0.0) + floor)) @ basis.T
     else:  # each column by itself: its own variance has less noise than what all columns have together
         whitening = np.diag(1 / np.sqrt(np.maximum(covariance.diagonal(), 0.0) + max(2 * noise, 1e-9)))
-    share = max(float(events.sum()) / rows, 1 / rows)
+    known = counted(cells, table.keeps, rows, deviations[0])[0] if table.counts_empty else float(rows)
+    share = max(float(events.sum()) / max(known, 1.0), 1 / rows)
     weights = np.zeros(len(means) + 1)
     return HazardState(hazard=hazard, means=means, whitening=whitening, weights=weights), share, is_white
 
 
-def score(total: Vector, *, rows: int) -> Vector:
-    """Σ res·u from an opened sum: ½·Σu is taken off, which is known, since whitened columns have the mean 0."""
+def score(total: Vector, *, rows: float) -> Vector:
+    """Σ res·u from the sum over so many rows, less ½·Σu, which is known, since whitened columns have the mean 0."""
     found = np.asarray(total, dtype=np.float64) / UNIT
     found[-1] -= rows / 2
     return found

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from choral.asking import descent, hazard
-from choral.asking.answer import Answer, Expected, Z, around
+from choral.asking.answer import Answer, Expected, Z, around, with_value
 from choral.asking.cells import scaled
 from choral.asking.concordance import concordance
 from choral.asking.descent import Descent, noise_gain, slowed, steps_of
@@ -17,9 +17,10 @@ from choral.asking.hazard import HazardRound, prepared, score
 from choral.asking.parameters import Parameters
 from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
-from choral.asking.rounds import UNIT, GradientRound
+from choral.asking.rounds import UNIT, GradientRound, RowCounter
 from choral.asking.summand import DeclaredColumns, Rows
 from choral.learning.columns import Numeric
+from choral.printable import number_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +64,20 @@ class GradientModel:
             counted = yield NextSum(question=step_of(self.question, "cells"))
         steps = steps_of(counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation)
         position, is_slow, spreads = Descent.start(length=design.length, rounds=own.rounds), False, []
+        counts = _RowCounts()
         for _ in range(own.rounds):
             opened = yield NextSum(question=step_of(self.question, "round"), state=settled(position.weights))
-            noise = opened.deviation / UNIT / opened.rows
+            gradient, rows = counts.taken(own.counter, opened)
+            noise = opened.deviation / UNIT / rows
             rate = slowed(self.rate, noise=noise)
-            position = position.after(opened.total / UNIT, rows=opened.rows, steps=rate * steps)
+            position = position.after(gradient / UNIT, rows=rows, steps=rate * steps)
             is_slow |= rate < self.rate
             spreads.append(rate * noise)
         model = own.at(settled(position.model))
         spread = steps * noise_gain(own.rounds) * float(np.mean(spreads))
         return FittedModel(
             state=model.weights,
-            effects=_effects(model, spread, is_slow=is_slow),
+            effects=replace(_effects(model, spread, is_slow=is_slow), about=counts.about),
             scores=model.predicted,
             judged=_judged_by(model),
         )
@@ -119,20 +122,47 @@ class HazardModel:
             own.table, cells.total, own.moments, moments, rows=cells.rows, deviations=(cells.deviation, deviation)
         )
         position = Descent.start(length=len(state.weights), rounds=own.rounds, momentum=0.0)
-        steps, noises = np.full(len(state.weights), hazard.STEP / events), []
+        steps, noises, counts = np.full(len(state.weights), hazard.STEP / events), [], _RowCounts()
         for _ in range(own.rounds):
             at = settled(replace(state, weights=position.weights).packed())
             opened = yield NextSum(question=step_of(self.question, "round"), state=at)
-            position = position.after(score(opened.total, rows=opened.rows), rows=opened.rows, steps=steps)
-            noises.append(opened.deviation / hazard.UNIT / opened.rows)
+            found, rows = counts.taken(own.counter, opened)
+            position = position.after(score(found, rows=rows), rows=rows, steps=steps)
+            noises.append(opened.deviation / hazard.UNIT / rows)
         model = own.at(settled(replace(state, weights=position.model).packed()))
         noise = steps[0] * noise_gain(own.rounds, momentum=0.0) * float(np.mean(noises))
         return FittedModel(
             state=model.state.packed(),
-            effects=_hazards(model, noise, is_white=is_white),
+            effects=replace(_hazards(model, noise, is_white=is_white), about=counts.about),
             scores=model.risk,
             judged=_ordered_by(model),
         )
+
+
+@dataclass(frozen=True)
+class _RowCounts:
+    """How many rows have every value that a model needs: each of its rounds counts them, and their mean is taken."""
+
+    found: list[float] = field(default_factory=list)
+    deviations: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    def taken(self, counter: RowCounter, opened: OpenedSum) -> tuple[Vector, float]:
+        """The sum of a round without its count, and the count."""
+        total, count, deviation = counter.taken_off(opened.total, rows=opened.rows, deviation=opened.deviation)
+        if counter.is_there:
+            self.found.append(count)
+            self.deviations.append(deviation)
+            self.rows.append(opened.rows)
+        return total, count
+
+    @property
+    def about(self) -> tuple[dict[str, object], ...]:
+        """The number of rows, with its interval; nothing for a model of the first version."""
+        if not self.found:
+            return ()
+        spread = float(np.linalg.norm(self.deviations)) / len(self.deviations)
+        return (with_value(float(np.mean(self.found)), spread, rows=max(self.rows)),)
 
 
 SumModel: TypeAlias = GradientModel | HazardModel | Percentiles
@@ -171,7 +201,7 @@ def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
     3
     """
     question.canonical()
-    given = Parameters(question.name, question.parameters, columns)
+    given = Parameters(question.name, question.parameters, columns, version=question.version)
     model = _READ[question.name](question, given)
     given.end()
     return model
@@ -181,11 +211,12 @@ BLIND = 0.5  # in log-odds or the logarithm of a hazard: the effect of a risk th
 
 
 def _planned(spread: float, rounds: int, before: int) -> Expected:
+    after = number_of(rounds, "round")
     first = f"{before} sums, then " if before > 1 else "one sum, then " if before else ""
     blind = " That hides effects of a usual size: use fewer columns or cells, or a larger epsilon." * (spread > BLIND)
     return Expected(
         width=2 * Z * spread,
-        sentence=f"It takes {first}{rounds} rounds. The noise of all rounds moves an effect by a deviation of at most "
+        sentence=f"It takes {first}{after}. The noise of all rounds moves an effect by a deviation of at most "
         f"{spread:.3g}.{blind}",
     )
 
@@ -256,6 +287,8 @@ def _judged_by(model: GradientRound) -> Callable[[Rows], dict[str, float]]:
 
 def _ordered_by(model: HazardRound) -> Callable[[Rows], dict[str, float]]:
     def judged(rows: Rows) -> dict[str, float]:
-        return {"c_index": concordance(model.risk(rows), *model.table.watched(rows))}
+        life = model.lives(rows)
+        there = life.there
+        return {"c_index": concordance(model.risk(rows)[there], life.time[there], life.happened[there])}
 
     return judged

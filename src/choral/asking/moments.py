@@ -5,14 +5,14 @@ With a target they give a linear regression, and without one they give correlati
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, ByReference, around
-from choral.asking.cells import bounded, levels
+from choral.asking.answer import Answer, ByReference, around, with_value
+from choral.asking.cells import bounded, filled, levels
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical, Numeric
@@ -25,15 +25,18 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Moments(ByReference):
-    """Σ of u·uᵀ with u = (x, a), x in [−1, 1]^F and a = √F/2, without the entry a², which is the same in every row.
+    """Σ of u·uᵀ with u = (x, a), x in [−1, 1]^F and a = √F/2; in place of the entry a², the number F + a² counts rows.
 
     Off-diagonal entries are weighted by √2, so that φ's distance is that of the matrices: ‖uuᵀ − vvᵀ‖² =
-    ‖u‖⁴ + ‖v‖⁴ − 2(u·v)² ≤ 2(F + a²)². Rounding to whole numbers adds at most 1 in each of k coordinates: √k.
+    ‖u‖⁴ + ‖v‖⁴ − 2(u·v)² ≤ 2(F + a²)². A row without a value has φ = 0, and ‖uuᵀ‖² + (F + a²)² is not more.
+    Rounding to whole numbers adds at most 1 in each of k coordinates: √k.
     """
 
     columns: tuple[Numeric, ...]  # a column of two levels stands here as a number from 0 to 1
     coded: tuple[Categorical | None, ...]
     target: int | None = None
+    is_filled: bool = False  # a model's, which takes a declared `missing` for what has no number
+    counts_empty: bool = True
 
     @classmethod
     def read(cls, given: Parameters) -> "Moments":
@@ -42,7 +45,9 @@ class Moments(ByReference):
         return cls.over(given, given.names("columns", least=2, most=MOST), target)
 
     @classmethod
-    def over(cls, given: Parameters, names: tuple[str, ...], target: str | None = None) -> "Moments":
+    def over(
+        cls, given: Parameters, names: tuple[str, ...], target: str | None = None, *, is_filled: bool = False
+    ) -> "Moments":
         """The moments of these columns."""
         if target is not None and target not in names:
             raise bad(f"{given.name}: the target is not among the columns.", "Name it in columns, too.")
@@ -54,6 +59,8 @@ class Moments(ByReference):
             ),
             coded=coded,
             target=None if target is None else names.index(target),
+            is_filled=is_filled,
+            counts_empty=given.counts_empty,
         )
 
     @cached_property
@@ -73,22 +80,27 @@ class Moments(ByReference):
             ]
         )
 
+    @property
+    def square(self) -> int:
+        """What counts a row: R² + a² in φ's units, where R² = F."""
+        return 5 * len(self.columns) * UNIT // 4
+
     def summand(self) -> Summand:
-        """The entries of u·uᵀ, rounded."""
-        square = 1.25 * len(self.columns)  # R² + a²
+        """The entries of u·uᵀ, rounded, and the number of rows."""
         first, second = np.array(self.pairs).T
 
         def total(rows: Rows) -> Integers:
             scaled = np.stack([*self.scaled(rows), np.ones(rows.rows)])
             entries = np.rint(self.weights[:, None] * scaled[first] * scaled[second])
             there = ~np.isnan(scaled).any(axis=0)
-            return np.asarray(np.where(there, entries, 0).astype(np.int64).sum(axis=1), dtype=np.int64)
+            found = np.where(there, entries, 0).astype(np.int64).sum(axis=1)
+            return np.append(found, self.square * there.sum()).astype(np.int64)
 
         return Summand(
-            length=len(self.pairs),
+            length=len(self.pairs) + self.counts_empty,
             # Rounding moves an entry by at most ½, and the float product before it by less than a thousandth.
-            l2=math.sqrt(2) * square * UNIT + 1.001 * math.sqrt(len(self.pairs)),
-            largest=math.ceil(self.weights.max()),
+            l2=math.sqrt(2) * 1.25 * len(self.columns) * UNIT + 1.001 * math.sqrt(len(self.pairs)),
+            largest=max(math.ceil(self.weights.max()), self.square if self.counts_empty else 0),
             columns=tuple(column.name for column in self.columns),
             total=total,
         )
@@ -98,7 +110,7 @@ class Moments(ByReference):
         found = []
         for column, code in zip(self.columns, self.coded, strict=True):
             if code is None:
-                values = bounded(rows, column)
+                values = (filled if self.is_filled else bounded)(rows, column)
             else:
                 places = levels(rows, code)
                 values = np.where(places < 0, np.nan, places)
@@ -107,21 +119,35 @@ class Moments(ByReference):
 
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """Correlations of all pairs of columns, or the regression on the target."""
+        count, count_sd = self.counted(total, rows=rows, deviation=deviation)
         second, spread = self.matrices(total, rows=rows, deviation=deviation)
+        about = (with_value(count, count_sd, rows=rows),) if self.counts_empty else ()
         if self.target is None:
-            return self._correlations(second, spread, rows)
-        return self._regression(second, spread, rows, self.target)
+            return replace(self._correlations(second, spread, count), about=about)
+        return replace(self._regression(second, spread, count, self.target), about=about)
+
+    def counted(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> tuple[float, float]:
+        """How many rows have a value in every column, and the deviation of the noise in that."""
+        if not self.counts_empty:
+            return float(rows), 0.0
+        return max(float(total[-1]) / self.square, 1.0), deviation / self.square
 
     def matrices(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> tuple[Matrix, Matrix]:
-        """The mean of (x, 1)·(x, 1)ᵀ over the rows, and the deviation of the noise in each entry."""
+        """The mean of (x, 1)·(x, 1)ᵀ over the rows with all values, and the deviation of the noise in each entry.
+
+        Results do not change if all entries are multiplied by one number, so the noise of the count of rows is that of
+        the last entry, which is 1.
+        """
+        count, count_sd = self.counted(total, rows=rows, deviation=deviation)
         size = len(self.columns) + 1
         second, spread = np.eye(size), np.zeros((size, size))
-        for (one, other), weight, value in zip(self.pairs, self.weights, total, strict=True):
-            second[one, other] = second[other, one] = value / weight / rows
-            spread[one, other] = spread[other, one] = deviation / weight / rows
+        for (one, other), weight, value in zip(self.pairs, self.weights, total, strict=False):
+            second[one, other] = second[other, one] = value / weight / count
+            spread[one, other] = spread[other, one] = deviation / weight / count
+        spread[-1, -1] = count_sd / count
         return second, spread
 
-    def _correlations(self, second: Matrix, spread: Matrix, rows: int) -> Answer:
+    def _correlations(self, second: Matrix, spread: Matrix, rows: float) -> Answer:
         means, mean_sd = second[-1, :-1], spread[-1, :-1]
         covariance = second[:-1, :-1] - np.outer(means, means)
         variances = np.diag(covariance)
@@ -145,6 +171,8 @@ class Moments(ByReference):
                 spread[one, other] / scale,
                 *(r / 2 / variances[place] * spread[place, place] for place in pair),
                 *(slope * mean_sd[place] for slope, place in zip(by_mean, pair, strict=True)),
+                spread[-1, -1]
+                * (means[one] * means[other] / scale - r / 2 * float(np.sum(means[pair] ** 2 / variances[pair]))),
             )
             z = math.atanh(r)  # on Fisher's scale, where the error of sampling is 1/√(N − 3) for normal columns
             wide = math.hypot(1 / math.sqrt(max(rows - 3, 1)), noise / (1 - r * r))
@@ -153,7 +181,7 @@ class Moments(ByReference):
             found.append({**row, **interval, "noise_sd": noise})
         return _identified(found, lost)
 
-    def _regression(self, second: Matrix, spread: Matrix, rows: int, target: int) -> Answer:
+    def _regression(self, second: Matrix, spread: Matrix, rows: float, target: int) -> Answer:
         inputs = [place for place in range(len(second)) if place != target]
         gram, gram_sd = second[np.ix_(inputs, inputs)], spread[np.ix_(inputs, inputs)]
         cross, cross_sd = second[inputs, target], spread[inputs, target]
@@ -189,7 +217,8 @@ class Moments(ByReference):
 
     def reference(self, rows: int) -> NDArray[np.float64]:
         """Columns that do not depend on each other, each spread evenly over its bounds."""
-        return np.array([rows / 3 if one == other else 0.0 for one, other in self.pairs]) * self.weights
+        entries = np.array([rows / 3 if one == other else 0.0 for one, other in self.pairs]) * self.weights
+        return np.append(entries, [float(rows * self.square)] * self.counts_empty)
 
 
 def _two_levels(given: Parameters, name: str) -> Categorical | None:

@@ -13,10 +13,25 @@ from choral.asking.summand import Integers, Rows, Summand
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One table: how many cells it has, and the cell of every row (−1: none)."""
+    """One table: how many cells it has, and the cell of every row (−1: none).
+
+    With `counts_empty` one cell more counts the rows that have no cell, so that an answer knows how many have one.
+    """
 
     cells: int
     places: Callable[[Rows], Integers]
+    counts_empty: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many numbers it adds up."""
+        return self.cells + self.counts_empty
+
+    def counted(self, rows: Rows, kept: NDArray[np.bool_]) -> Integers:
+        """The rows of each cell, among those that are kept."""
+        found = self.places(rows)
+        found = np.where(found < 0, self.cells if self.counts_empty else -1, found)
+        return counts(np.where(kept, found, -1), self.width)
 
 
 def one_hots(blocks: Sequence[Block], *, keeps: Filter, columns: Sequence[str]) -> Summand:
@@ -24,14 +39,14 @@ def one_hots(blocks: Sequence[Block], *, keeps: Filter, columns: Sequence[str]) 
 
     Two rows differ by at most two ones in each block with two or more cells, and by one in a block of one cell.
     """
-    apart = sum(min(block.cells, 2) for block in blocks)
+    apart = sum(min(block.width, 2) for block in blocks)
 
     def total(rows: Rows) -> Integers:
         kept = keeps.keeps(rows)
-        return np.concatenate([counts(np.where(kept, block.places(rows), -1), block.cells) for block in blocks])
+        return np.concatenate([block.counted(rows, kept) for block in blocks])
 
     return Summand(
-        length=sum(block.cells for block in blocks),
+        length=sum(block.width for block in blocks),
         l2=math.sqrt(apart),
         largest=1,
         columns=tuple(dict.fromkeys((*columns, *keeps.columns))),
@@ -46,6 +61,19 @@ def counts(places: Integers, cells: int) -> Integers:
     [1, 0, 2]
     """
     return np.bincount(places + 1, minlength=cells + 1)[1:].astype(np.int64)
+
+
+def counted(cells: NDArray[np.float64], keeps: Filter, rows: int, deviation: float) -> tuple[float, float]:
+    """How many rows have a cell, by a noisy table whose last cell has those without one, and the noise of the number.
+
+    All rows have a cell or the last one, and their number is public; how many a filter keeps is not.
+
+    >>> counted(np.array([70.0, 25.0, 4.0]), Filter(), 100, 2.0)
+    (96.0, 2.0)
+    """
+    if keeps.is_everything:
+        return rows - float(cells[-1]), deviation
+    return float(cells[:-1].sum()), deviation * math.sqrt(len(cells) - 1)
 
 
 def onto_simplex(raw: NDArray[np.float64], total: float) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from choral.asking.question import FIRST, VERSION
 from choral.asking.summand import DeclaredColumns
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric
@@ -27,9 +28,16 @@ class Parameters:
     (('sex',), 3)
     """
 
-    def __init__(self, name: str, given: Mapping[str, object], columns: DeclaredColumns) -> None:
-        self.name, self.given, self.columns = name, given, columns
+    def __init__(
+        self, name: str, given: Mapping[str, object], columns: DeclaredColumns, *, version: int = VERSION
+    ) -> None:
+        self.name, self.given, self.columns, self.version = name, given, columns, version
         self._read: set[str] = set()
+
+    @property
+    def counts_empty(self) -> bool:
+        """Whether φ says which rows have no value, as it does from the second version on."""
+        return self.version > FIRST
 
     def take(self, key: str) -> object:
         """The value as it is, or None if it is not given."""

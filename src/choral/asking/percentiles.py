@@ -11,7 +11,6 @@ from choral.asking.parameters import Parameters
 from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
 from choral.asking.rounds import Counted
-from choral.learning.columns import Numeric
 
 TAKES = 4  # how often the curve is asked for: with one sum for the bounds, it has 80 % of what the answer costs
 
@@ -27,7 +26,7 @@ class Percentiles:
     @classmethod
     def read(cls, question: Question, given: Parameters) -> "Percentiles":
         """`percentiles` of `column` at `levels`."""
-        asked = Parameters(given.name, {**given.given, "low": 0.0, "high": 1.0}, given.columns)
+        asked = Parameters(given.name, {**given.given, "low": 0.0, "high": 1.0}, given.columns, version=given.version)
         curve = Distribution.within(asked)
         for key in ("column", "levels", "bins"):
             given.take(key)
@@ -73,7 +72,7 @@ class Percentiles:
         taken: list[OpenedSum] = []
         for take in range(1, TAKES + 1):
             taken.append((yield NextSum(question=step_of(self.question, "cells", low=low, high=high, take=take))))
-        curve = replace(self.curve, column=Numeric(name=self.curve.column.name, low=low, high=high))
+        curve = replace(self.curve, column=replace(self.curve.column, low=low, high=high))
         deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
         answer = curve.estimate(np.mean([one.total for one in taken], axis=0), rows=taken[-1].rows, deviation=deviation)
         return FittedModel(state=np.array([low, high]), effects=answer)

@@ -6,13 +6,15 @@ grows with log n only.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, ByReference, Z, around, sampling_variance, too_few
+from choral.asking.answer import Answer, ByReference, Z, around, sampling_variance, too_few, with_value
 from choral.asking.cells import bounded, even_edges
 from choral.asking.monotone import rising
 from choral.asking.one_hot import counts
@@ -44,7 +46,7 @@ def root(bins: int) -> Integers:
 def sensitivity(bins: int) -> float:
     """max ‖c_0 − c_j‖ over the columns of the root: c_i − c_j is c_0 − c_(j−i) moved down and cut off.
 
-    A row without a cell has φ = 0, and ‖c_0‖ is smaller, since f_k ≤ ½ from k = 1 on.
+    Rows without a number have the last column, so φ is never 0.
     """
     column = root(bins)
     squares = np.cumsum(column**2)
@@ -66,19 +68,23 @@ def undoing(bins: int) -> Vector:
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution(ByReference):
-    """The column of the root that belongs to a row's cell; `levels` are the quantiles that are wanted, if any."""
+    """The column of the root that belongs to a row's cell; `levels` are the quantiles that are wanted, if any.
+
+    A cell has the numbers above its lower end and up to its upper end. One more, after the last, has the rows without a
+    number: the running total before it is how many rows have one, and the last total is the public number of all.
+    """
 
     column: Numeric
     bins: int
     levels: tuple[float, ...] = ()
+    counts_empty: bool = True
 
     @classmethod
     def cdf(cls, given: Parameters) -> "Distribution":
         """`cdf` of `column` at the ends of `bins` cells, which are even on the column's declared scale."""
-        return cls(
-            column=given.of(given.column("column"), Numeric),
-            bins=given.whole("bins", least=2, most=MOST_BINS, usual=64),
-        )
+        column = given.of(given.column("column"), Numeric)
+        bins = _bins(column, given.whole("bins", least=2, most=MOST_BINS, usual=64))
+        return cls(column=column, bins=bins, counts_empty=given.counts_empty)
 
     @classmethod
     def quantiles(cls, given: Parameters) -> "Distribution":
@@ -101,66 +107,84 @@ class Distribution(ByReference):
         listed = [0.25, 0.5, 0.75] if levels is None else levels
         if not (isinstance(listed, list | tuple) and 0 < len(listed) <= 99 and all(map(_is_level, listed))):
             raise bad("quantiles: levels are not 1 to 99 numbers between 0 and 1.", "For example levels = [0.5].")
-        bins = given.whole("bins", least=2, most=MOST_BINS, usual=256)
-        return cls(column=column, bins=bins, levels=tuple(map(float, listed)))
+        bins = _bins(column, given.whole("bins", least=2, most=MOST_BINS, usual=256))
+        return cls(column=column, bins=bins, levels=tuple(map(float, listed)), counts_empty=given.counts_empty)
 
     @property
     def edges(self) -> Vector:
-        """Where the cells begin and end, in the column's own unit."""
-        return even_edges(self.column, self.bins)
+        """Where the cells begin and end, in the column's own unit; of whole numbers the first has the lowest alone."""
+        if not self.column.whole:
+            return even_edges(self.column, self.bins)
+        wide = int(self.column.high - self.column.low) + 1
+        return np.asarray(self.column.low - 1 + np.arange(self.bins + 1) * wide // self.bins, dtype=np.float64)
+
+    @property
+    def length(self) -> int:
+        """The numbers of an answer."""
+        return self.bins + self.counts_empty
 
     def summand(self) -> Summand:
         """The counts of the cells, times the root."""
 
         def total(rows: Rows) -> Integers:
             found = bounded(rows, self.column)
-            place = np.searchsorted(self.edges[1:-1], found, side="right")
-            cells = counts(np.where(np.isnan(found), -1, place).astype(np.int64), self.bins)
-            return np.convolve(cells, root(self.bins))[: self.bins]
+            place = np.searchsorted(self.edges[1:-1], found, side="left")  # what is on an edge is at or below it
+            cells = counts(np.where(np.isnan(found), self.bins, place).astype(np.int64), self.length)
+            return np.convolve(cells, root(self.length))[: self.length]
 
         return Summand(
-            length=self.bins, l2=sensitivity(self.bins), largest=UNIT, columns=(self.column.name,), total=total
+            length=self.length, l2=sensitivity(self.length), largest=UNIT, columns=(self.column.name,), total=total
         )
 
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
-        """The shares at or below each edge, or the quantiles."""
-        share, noise = self._shares(np.asarray(total, dtype=np.float64), rows, deviation)
-        spread = np.sqrt(sampling_variance(share, rows) + noise**2)
+        """The shares at or below each edge, or the quantiles, of the rows that have a number."""
+        found = self._shares(np.asarray(total, dtype=np.float64), rows, deviation)
+        if found.rows < max(FAR * found.rows_sd, 0.5):
+            raise too_few("the noise is larger than the rows with a number.", "Ask with a larger ε, or about more.")
+        about = (with_value(found.rows, found.rows_sd, rows=rows),) if self.counts_empty else ()
+        spread = np.sqrt(sampling_variance(found.share, found.rows) + found.noise**2)
         if self.levels:
-            return self._quantiles(share, spread, float(noise.max()))
-        found: list[dict[str, object]] = [
+            return self._quantiles(found.share, spread, float(found.noise.max()), about)
+        lines: list[dict[str, object]] = [
             {"value": value, **around(one, wide, least=0.0, most=1.0), "noise_sd": sd}
             for value, one, wide, sd in zip(
                 self.edges[1:].tolist(),
-                np.clip(rising(share), 0, 1).tolist(),
+                np.clip(rising(found.share), 0, 1).tolist(),
                 spread.tolist(),
-                noise.tolist(),
+                found.noise.tolist(),
                 strict=True,
             )
         ]
-        return Answer(rows=found)
+        return Answer(rows=lines, about=about, sentences=() if self.counts_empty else (_FIRST,))
 
-    def _shares(self, total: Vector, rows: int, deviation: float) -> tuple[Vector, Vector]:
-        """The share of rows below the end of each cell, and its noise, given that the last share is 1."""
-        series = undoing(self.bins)
-        running = np.convolve(series, total)[: self.bins]
+    def _shares(self, total: Vector, rows: int, deviation: float) -> "_Shares":
+        """The share of rows at or below the end of each cell, and its noise, given the public number of rows."""
+        series = undoing(self.length)
+        running = np.convolve(series, total)[: self.length]
         variance = np.cumsum(series**2)
-        with_last = np.correlate(series, series, "full")[: self.bins]  # Σ_k s_k·s_(n−1−i+k), for i = 0, 1, …
+        with_last, with_count = _together(series, self.length), _together(series, self.bins)
         regression = with_last / variance[-1]
-        share = (running + regression * (rows - running[-1])) / rows
-        left = np.maximum(variance - regression * with_last, 0.0)
-        return share, deviation * np.sqrt(left) / rows
+        known = running + regression * (rows - running[-1])
+        left = np.maximum(variance - regression * with_last, 0.0)[: self.bins]
+        shared = with_count - (regression * with_last[self.bins - 1])[: self.bins]  # the covariance with the count
+        count, count_variance = float(known[self.bins - 1]), float(left[-1]) if self.counts_empty else 0.0
+        share = known[: self.bins] / max(count, 1.0)
+        noise = np.maximum(left - 2 * share * shared + share**2 * count_variance, 0.0) if self.counts_empty else left
+        return _Shares(
+            share=share,
+            noise=deviation * np.sqrt(noise) / max(count, 1.0),
+            rows=count,
+            rows_sd=deviation * math.sqrt(count_variance),
+        )
 
-    def _quantiles(self, share: Vector, spread: Vector, noise: float) -> Answer:
+    def _quantiles(
+        self, share: Vector, spread: Vector, noise: float, about: tuple[Mapping[str, object], ...]
+    ) -> Answer:
         """Where the curve, and the ends of its band, pass each level."""
         least = FAR * noise
         if least >= 0.5:
             raise too_few("no quantile stands out of the noise.", "Ask with a larger ε, or about more rows.")
-        edges = self.edges
-
-        def passes(curve: Vector, level: float) -> float:
-            return float(np.interp(level, np.concatenate([[0.0], curve]), edges))
-
+        passes = self._passes_whole if self.column.whole else self._passes
         low_curve = np.minimum.accumulate((share - Z * spread)[::-1])[::-1]
         high_curve = np.maximum.accumulate(share + Z * spread)
         found: list[dict[str, object]] = []
@@ -171,13 +195,53 @@ class Distribution(ByReference):
                     f"the level {level:g} of a quantile is nearer to the end than the noise.",
                     fix=f"Ask for levels between {least:.2g} and {1 - least:.2g}.",
                 )
-            value, low, high = (passes(curve, level) for curve in (rising(share), high_curve, np.maximum(low_curve, 0)))
+            value, low, high = passes(level, rising(share), high_curve, np.maximum(low_curve, 0))
             found.append({"level": level, "estimate": value, "low": low, "high": high, "rank_noise_sd": noise})
-        return Answer(rows=found)
+        return Answer(rows=found, about=about)
+
+    def _passes(self, level: float, curve: Vector, high_curve: Vector, low_curve: Vector) -> tuple[float, float, float]:
+        """Where the curve and the ends of its band pass a level, between edges too."""
+        value, low, high = (
+            float(np.interp(level, np.concatenate([[0.0], one]), self.edges)) for one in (curve, high_curve, low_curve)
+        )
+        return value, low, high
+
+    def _passes_whole(
+        self, level: float, curve: Vector, high_curve: Vector, low_curve: Vector
+    ) -> tuple[float, float, float]:
+        """The same in whole numbers: the first at or below which the share lies, and all of both cells of the band."""
+        edges = self.edges
+        first, last = (min(int(np.searchsorted(one, level)), self.bins - 1) for one in (high_curve, low_curve))
+        low, high = float(edges[first]) + 1, float(edges[last + 1])
+        value = math.ceil(float(np.interp(level, np.concatenate([[0.0], curve]), edges)) - 1e-9)
+        return min(max(value, low), high), low, high
 
     def reference(self, rows: int) -> NDArray[np.float64]:
-        """As many rows in each cell."""
-        return np.asarray(np.cumsum(root(self.bins)) * (rows / self.bins), dtype=np.float64)
+        """As many rows in each cell, and none without a number."""
+        cells = np.append(np.full(self.bins, rows / self.bins), [0.0] * self.counts_empty)
+        return np.asarray(np.convolve(cells, root(self.length))[: self.length], dtype=np.float64)
+
+
+class _Shares(NamedTuple):
+    """The curve of the rows that have a number, and how many these are, with deviations of the noise."""
+
+    share: Vector
+    noise: Vector
+    rows: float
+    rows_sd: float
+
+
+_FIRST = "A share is of rows below its value: this was asked with choral 0.2.0 or an earlier version."
+
+
+def _together(series: Vector, place: int) -> Vector:
+    """The covariance of the first running totals with the one of this place, from 1: Σ_k s_k·s_(place−1−i+k)."""
+    return np.asarray(np.correlate(series[:place], series[:place], "full")[:place])
+
+
+def _bins(column: Numeric, wanted: int) -> int:
+    """How many cells a column has: no more than there are whole numbers."""
+    return min(wanted, int(column.high - column.low) + 1) if column.whole else wanted
 
 
 def _is_level(level: object) -> bool:

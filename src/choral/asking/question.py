@@ -4,12 +4,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from choral.asking.sentences import sentence
-from choral.errors import ConfigError
+from choral.errors import ConfigError, TrustError
 
 MOST_BYTES = 4096  # of the canonical form, which travels in the header of a turn
+FIRST, VERSION = 1, 2  # of what the names mean: φ of each. The first is that of choral 0.2.0 and earlier
 _LARGEST = 2**53  # whole numbers up to here are exact in every reader of JSON
 _NAME = re.compile(r"[a-z][a-z_]{0,31}")
 
@@ -22,12 +23,16 @@ def _bad(what: str) -> ConfigError:
 class Question:
     """A name of the catalogue and its parameters, which are JSON values: no code and no expressions.
 
+    `version` says which φ the name stands for, so that no two sites add up different things. Answers of the first
+    version, which its canonical form does not name, are still read; nobody asks such a question.
+
     >>> Question(name="count", parameters={"where": [{"column": "age", "at_least": 60.0}]}).canonical()
-    b'{"name":"count","parameters":{"where":[{"at_least":60,"column":"age"}]}}'
+    b'{"name":"count","parameters":{"where":[{"at_least":60,"column":"age"}]},"version":2}'
     """
 
     name: str
     parameters: Mapping[str, object] = field(default_factory=dict)
+    version: int = VERSION
 
     def canonical(self) -> bytes:
         """The one form that is hashed, sent and compared: sorted keys, no spaces, whole numbers without a point."""
@@ -37,6 +42,7 @@ class Question:
             raise _bad("a question's parameters must be a table of names and values.")
         try:
             plain = {"name": self.name, "parameters": _plain(self.parameters)}
+            plain |= {} if self.version == FIRST else {"version": self.version}
             text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
             data = text.encode()
         except (RecursionError, UnicodeEncodeError):
@@ -49,7 +55,7 @@ class Question:
     def read(cls, data: bytes) -> "Question":
         """The question in these bytes, which must be its canonical form.
 
-        >>> Question.read(b'{"name":"count","parameters":{}}').name
+        >>> Question.read(b'{"name":"count","parameters":{},"version":2}').name
         'count'
         """
         if len(data) > MOST_BYTES:
@@ -58,9 +64,16 @@ class Question:
             parsed = json.loads(data.decode())
         except (ValueError, RecursionError):
             raise _bad("a question is not JSON.") from None
-        if not (isinstance(parsed, dict) and set(parsed) == {"name", "parameters"}):
-            raise _bad("a question has other keys than name and parameters.")
-        question = cls(name=parsed["name"], parameters=parsed["parameters"])
+        if not (isinstance(parsed, dict) and set(parsed) | {"version"} == {"name", "parameters", "version"}):
+            raise _bad("a question has other keys than name, parameters and version.")
+        version = parsed.get("version", FIRST)
+        if type(version) is not int or not FIRST <= version <= VERSION:
+            raise TrustError(
+                "CH333",
+                f"a question is of a version that this catalogue does not know; it has {FIRST} to {VERSION}.",
+                fix="Install the version of choral that the server has.",
+            )
+        question = cls(name=parsed["name"], parameters=parsed["parameters"], version=version)
         if question.canonical() != data:  # so that two readers never take one question for two, nor two for one
             raise _bad("a question is not in its canonical form.")
         return question
@@ -72,7 +85,21 @@ class Question:
         'What are the mean and the variance of "age"?'
         """
         plain = json.loads(self.canonical())  # only what may be sent is put into words, with numbers in one form
-        return sentence(self.name, plain["parameters"])
+        return sentence(self.name, plain["parameters"], first=self.version == FIRST)
+
+    def with_parameters(self, parameters: Mapping[str, object], *, name: str | None = None) -> "Question":
+        """A question of the same version with these parameters, and under another name where one is given."""
+        return replace(self, name=name or self.name, parameters=parameters)
+
+    def require_current(self) -> None:
+        """Nothing, or CH333 for a question of an earlier version, which is read and not asked."""
+        if self.version != VERSION:
+            raise TrustError(
+                "CH333",
+                f"the question is of version {self.version}, and this site answers those of version {VERSION}: the "
+                "sums of the two are not the same.",
+                fix="Ask with this version of choral; what another one has begun is finished with that one.",
+            )
 
 
 def _plain(value: object) -> object:

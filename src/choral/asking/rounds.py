@@ -44,11 +44,46 @@ class Counted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowCounter:
+    """The last number of a model's φ: ⌊√3·`longest`⌋ for a row that has every value, 0 for one that has not.
+
+    Two rows with it are as far apart as without it, and the others have φ = 0, at most √(1 + 3) = 2 times `longest`
+    away. So it costs nothing. `longest` is the most that the rest of φ can have. The first version had no such number.
+    """
+
+    longest: int
+    is_there: bool
+
+    @property
+    def weight(self) -> int:
+        """What a row counts."""
+        return math.isqrt(3 * self.longest**2)
+
+    @property
+    def largest(self) -> int:
+        """The largest number of a row."""
+        return self.weight if self.is_there else self.longest
+
+    def added(self, total: Integers, there: NDArray[np.bool_]) -> Integers:
+        """The sum with the number of rows."""
+        return np.append(total, self.weight * there.sum()).astype(np.int64)
+
+    def taken_off(
+        self, total: NDArray[np.float64], *, rows: int, deviation: float
+    ) -> tuple[NDArray[np.float64], float, float]:
+        """The sum without it, the number of rows, and the deviation of its noise."""
+        if not self.is_there:
+            return total, float(rows), 0.0
+        return total[:-1], max(float(total[-1]) / self.weight, 1.0), deviation / self.weight
+
+
+@dataclass(frozen=True, kw_only=True)
 class GradientRound:
     """φ = the row's gradient (y − prediction)·x, cut to the length C, on the grid, at the model `weights`.
 
     Numbers are cut off towards zero, which never lengthens a vector. Then Σn² ≤ (U·C)² is checked in whole numbers,
-    and a row that fails it counts as 0. So two rows are at most 2UC apart, whatever floating point did before.
+    and a row that fails it counts as 0. So two rows are at most 2UC apart, whatever floating point did before. One more
+    number, the same in all rows that have every value, counts them.
     """
 
     design: Design
@@ -56,6 +91,7 @@ class GradientRound:
     weight: float  # of the cells of numbers; 1 for levels and the intercept
     rounds: int
     weights: NDArray[np.float64]
+    counts_empty: bool = True
 
     @classmethod
     def logistic(cls, given: Parameters) -> "GradientRound":
@@ -82,6 +118,7 @@ class GradientRound:
             weight=given.number("weight", above=0, most=1, usual=1) if bins else 1.0,
             rounds=given.whole("rounds", least=1, most=MOST_ROUNDS, usual=ROUNDS if bins else ROUNDS_OF_TRENDS),
             weights=np.zeros(design.length),
+            counts_empty=given.counts_empty,
         )
 
     @property
@@ -110,9 +147,14 @@ class GradientRound:
         """What a cell of each axis counts: `weight` for those of numbers, 1 for levels."""
         return np.array([self.weight if isinstance(axis.column, Numeric) else 1.0 for axis in self.design.axes])
 
+    @property
+    def counter(self) -> "RowCounter":
+        """What counts the rows that have every value."""
+        return RowCounter(longest=math.ceil(UNIT * self.clip), is_there=self.counts_empty)
+
     def summand(self) -> Summand:
-        """The clipped gradients, added up."""
-        longest = math.ceil(UNIT * self.clip)
+        """The clipped gradients, added up, and the number of rows."""
+        longest = self.counter.longest
 
         def total(rows: Rows) -> Integers:
             encoded, scales = self.design.encoded(rows), self.scales[:, None]
@@ -129,12 +171,12 @@ class GradientRound:
             # Sums of whole numbers below 2^53 are exact in floats, and bincount adds up nothing else.
             cells = np.bincount(encoded.places.ravel(), weights=whole[numbers:-1].ravel(), minlength=self.design.cells)
             found[numbers:-1] = cells.astype(np.int64)
-            return found
+            return self.counter.added(found, fits)
 
         return Summand(
-            length=self.design.length,
+            length=self.design.length + self.counts_empty,
             l2=2.0 * longest,
-            largest=longest,
+            largest=self.counter.largest,
             columns=(*(column.name for column in self.design.columns), self.design.target.name),
             total=total,
         )
@@ -147,6 +189,16 @@ class GradientRound:
         if not self.is_logistic:
             return np.asarray(score)
         return np.asarray(0.5 * (1 + np.tanh(score / 2)))  # the logistic function, which can't overflow so
+
+    def coordinates(self, rows: Rows) -> NDArray[np.float64]:
+        """What the weights are multiplied by, rows × coordinates: trends, cells and 1. The target is not looked at."""
+        unknown = {self.design.target.name: [None] * rows.rows}
+        encoded = self.design.encoded(replace(rows, columns={**rows.columns, **unknown}))
+        found, numbers = np.zeros((rows.rows, self.design.length)), len(self.design.numbers)
+        found[:, :numbers], found[:, -1] = encoded.trends.T, 1.0
+        for places, scale in zip(encoded.places, self.scales.tolist(), strict=True):
+            found[np.arange(rows.rows), numbers + places] = scale
+        return found
 
 
 def finite(state: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from choral.printable import escaped
 
 
-def sentence(name: str, parameters: Mapping[str, object]) -> str:
-    """One sentence that says what is asked, and about which rows.
+def sentence(name: str, parameters: Mapping[str, object], *, first: bool = False) -> str:
+    """One sentence that says what is asked, and about which rows; `first` for a question of the first version.
 
     >>> sentence("table", {"columns": ["smoker"], "by": ["sex"], "where": [{"column": "age", "at_least": 60}]})
     'How many rows have each level of "smoker" by "sex", where "age" is at least 60?'
     """
-    asked = _ASKED.get(name)
+    asked = (_FIRST if first else _ASKED).get(name)
     if asked is None:
         return escaped(f'Something that this catalogue does not know: "{name}"?')
     return escaped(asked(parameters) + _by(parameters) + _where(parameters) + "?")
@@ -105,7 +105,11 @@ _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
     "km": lambda given: (
         f"How many rows are without {named(given.get('event'))} at each time of {named(given.get('time'))}"
     ),
-    "cdf": lambda given: f"Which share of rows lies below each value of {named(given.get('column'))}",
+    "cdf": lambda given: f"Which share of rows lies at or below each value of {named(given.get('column'))}",
     "quantiles": lambda given: f"What are the quantiles of {named(given.get('column'))}" + _levels(given),
     "moments": lambda given: f"What are the means and products of {named(given.get('columns'))}" + _target(given),
+}
+_FIRST = {
+    **_ASKED,
+    "cdf": lambda given: f"Which share of rows lies below each value of {named(given.get('column'))}",
 }

@@ -21,7 +21,8 @@ class Summand:
     """A whole-valued vector φ of each row, and two bounds that hold for every row that could be in a table.
 
     `l2` bounds the Euclidean distance of φ between any two rows, and `largest` bounds |φ| of one row in each
-    coordinate, both in φ's own units. A row that can't be read, or that a filter excludes, has φ = 0.
+    coordinate, both in φ's own units. φ is a function of one row, its place, N and public parameters, and of no other
+    row. A row that a filter excludes has φ = 0; one without a value is left out of the answer, and φ says so.
     """
 
     length: int

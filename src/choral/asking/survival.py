@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, ByReference, Z, around, renamed, too_few
-from choral.asking.cells import axes_of, bounded, levels
+from choral.asking.answer import Answer, ByReference, Z, around, renamed, too_few, with_value
+from choral.asking.cells import axes_of, bounded, levels, numbers
 from choral.asking.cross_tables import CrossTable
 from choral.asking.filters import Filter, filter_of
 from choral.asking.logrank import logrank
 from choral.asking.monotone import falling
 from choral.asking.neighbours import leaning
-from choral.asking.one_hot import Block, one_hots
+from choral.asking.one_hot import Block, counted, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical, Numeric
@@ -36,12 +36,20 @@ class Arm(NamedTuple):
     events: Matrix
 
 
+class Lives(NamedTuple):
+    """How long each row was watched and whether it had its event; `there` is False where one can't be read."""
+
+    time: Matrix
+    happened: NDArray[np.bool_]
+    there: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Survival(ByReference):
     """A one-hot of (arm, bin of time, event or not), with one cell per arm for whoever is watched longer.
 
-    An unreadable time counts as the end of watching at the start, and an unreadable event as none, so that every row
-    that has an arm has one cell.
+    One more cell, after all arms, has the rows without a time, an event or an arm: what happened to them is not known,
+    so the curves are about the others.
     """
 
     time: Numeric
@@ -51,6 +59,7 @@ class Survival(ByReference):
     until: float
     bins: int
     power: float
+    counts_empty: bool = True
 
     @classmethod
     def read(cls, given: Parameters) -> "Survival":
@@ -77,6 +86,7 @@ class Survival(ByReference):
             until=given.number("until", above=0, most=time.high, usual=time.high),
             bins=given.whole("bins", least=2, most=MOST_BINS, usual=BINS),
             power=given.number("power", above=0, most=4, usual=1),
+            counts_empty=given.counts_empty,
         )
 
     def proposed_bins(self, *, rows: int, deviation: float) -> int:
@@ -108,30 +118,42 @@ class Survival(ByReference):
         """One block: two rows are √2 apart, for any number of bins and arms."""
 
         def places(rows: Rows) -> Integers:
-            arm, time, happened = self.arms.places(rows), bounded(rows, self.time), self.happened(rows)
-            slot = np.searchsorted(self.edges, np.nan_to_num(time, nan=0.0), side="left")
-            inside = slot + self.bins * (1 - (happened & ~np.isnan(time)))
-            return np.where(arm < 0, -1, arm * self.width + np.where(slot == self.bins, 2 * self.bins, inside))
+            arm, life = self.arms.places(rows), self.lives(rows)
+            # Whoever leaves at the end of a bin was at risk in all of it, and an event at its end belongs to it.
+            slot = np.where(
+                life.happened, *(np.searchsorted(self.edges, life.time, side) for side in ("left", "right"))
+            )
+            inside = np.where(slot == self.bins, 2 * self.bins, slot + self.bins * (1 - life.happened))
+            return np.where((arm < 0) | ~life.there, -1, arm * self.width + inside)
 
         columns = [self.time.name, self.event.name, *(axis.column.name for axis in self.arms.axes)]
-        block = Block(cells=len(self.labels) * self.width, places=places)
+        block = Block(cells=len(self.labels) * self.width, places=places, counts_empty=self.counts_empty)
         return one_hots([block], keeps=self.keeps, columns=columns)
 
-    def happened(self, rows: Rows) -> NDArray[np.bool_]:
-        """Whether each row has an event; False where that can't be read."""
+    def lives(self, rows: Rows) -> "Lives":
+        """How long each row was watched, whether it had its event then, and whether both could be read.
+
+        A time beyond the declared range is moved to its end, where the row was still without its event.
+        """
+        time, said = bounded(rows, self.time), numbers(rows, self.time.name)
         if isinstance(self.event, Categorical):
-            return np.equal(levels(rows, self.event), self.event.levels.index(self.occurred))
-        return np.greater_equal(bounded(rows, self.event), 0.5)
+            place = levels(rows, self.event)
+            known, happened = place >= 0, np.equal(place, self.event.levels.index(self.occurred))
+        else:
+            found = bounded(rows, self.event)
+            known, happened = ~np.isnan(found), np.greater_equal(found, 0.5)
+        there = known & ~np.isnan(time)
+        return Lives(np.nan_to_num(time, nan=0.0), happened & there & (said <= self.time.high), there)
 
-    def watched(self, rows: Rows) -> tuple[Matrix, NDArray[np.bool_]]:
-        """How long each row was watched, at most until the end, and whether it was seen to have its event by then."""
-        time = np.nan_to_num(bounded(rows, self.time), nan=0.0)
-        return np.minimum(time, self.until), self.happened(rows) & (time <= self.until)
+    def watched(self, rows: Rows) -> "Lives":
+        """The same at most until the end, with the events that were seen by then."""
+        life = self.lives(rows)
+        return Lives(np.minimum(life.time, self.until), life.happened & (life.time <= self.until), life.there)
 
-    def _arms(self, cells: int) -> list[Arm]:
+    def _arms(self) -> list[Arm]:
         """At risk in a bin: everyone with a later cell, the bin's events, and half of those who leave in it."""
-        found = []
-        for start in range(0, cells, self.width):
+        cells, found = len(self.labels) * self.width + self.counts_empty, []
+        for start in range(0, len(self.labels) * self.width, self.width):
             events, at_risk = np.zeros((2, self.bins, cells))
             for place in range(self.bins):
                 events[place, start + place] = 1.0
@@ -143,13 +165,13 @@ class Survival(ByReference):
 
     def counted(self, cells: Matrix, *, rows: int) -> tuple[Matrix, Matrix]:
         """The rows at risk and the events of each bin of the one arm of all rows, whose number is public."""
-        (arm,), moved = self._arms(len(cells)), _moved(cells, rows)
+        (arm,), moved = self._arms(), _moved(cells, rows)
         return arm.at_risk @ moved, arm.events @ moved
 
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """The curve of each arm at the ends of the bins, and the log-rank test where there are arms."""
         cells = np.asarray(total, dtype=np.float64)
-        arms = self._arms(len(cells))
+        arms = self._arms()
         if self.keeps.is_everything and not self.arms.axes:
             cells = _moved(cells, rows)
             moved = np.eye(len(cells)) - 1 / len(cells)  # what the noise of cells becomes
@@ -160,7 +182,8 @@ class Survival(ByReference):
             found += [{**label, **row} for row in self._curve(arm, cells, moved, deviation)]
         rough = any(bool(row["is_rough"]) for row in found)
         test = logrank([(arm.at_risk, arm.events) for arm in arms], cells, deviation) if len(arms) > 1 else None
-        return Answer(rows=found, is_rough=rough, test=test, labels=("estimate", "at_risk"))
+        about = (with_value(*counted(cells, self.keeps, rows, deviation), rows=rows),) if self.counts_empty else ()
+        return Answer(rows=found, is_rough=rough, test=test, labels=("estimate", "at_risk"), about=about)
 
     def _curve(self, arm: Arm, cells: Matrix, moved: Matrix, deviation: float) -> list[dict[str, object]]:
         at_risk, events = arm.at_risk @ cells, arm.events @ cells
@@ -211,7 +234,8 @@ class Survival(ByReference):
         """Arms of one size, with a constant hazard at which half of the rows live until the end; nobody leaves."""
         alive = 0.5 ** (np.array([0.0, *self.edges]) / self.until)
         cells = np.concatenate([alive[:-1] - alive[1:], np.zeros(self.bins), alive[-1:]])
-        return np.tile(cells, len(self.labels)) * rows / len(self.labels)
+        whole = np.tile(cells, len(self.labels)) * rows / len(self.labels)
+        return np.append(whole, [0.0] * self.counts_empty)
 
 
 def _moved(cells: Matrix, rows: int) -> Matrix:

@@ -7,16 +7,19 @@ question is charged to every device's ledger; the same question again is answere
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError
-from choral.printable import escaped
+from choral.printable import escaped, number_of
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.asking.question import Question
+    from choral.config import Job
     from choral.record import AnswerPrivacy
     from choral.run.answers import AskedAnswer, PlannedQuestion
     from choral.run.inquiry import Inquiry
@@ -71,13 +74,15 @@ def run(args: argparse.Namespace) -> int:
     question = _question(args)
     if (Path(args.study) / "study.toml").exists():
         return _deployed(args, question)
-    inquiry = _inquiry(args)
-    asked = inquiry.plan(question) if args.plan else inquiry.ask(question, watch=terminal.progress)
+    inquiry, assumed = _inquiry(args)
     folder = str(inquiry.folder)
-    if args.json:
-        print(json.dumps({"folder": folder, **asked.to_dict()}))
-    else:
-        print(shown_plan(asked) if args.plan else shown(asked, folder))  # type: ignore[arg-type]
+    if args.plan:
+        planned = inquiry.plan(question)
+        plain = {"folder": folder, **planned.to_dict(), "assumed": assumed}
+        print(json.dumps(plain) if args.json else shown_plan(planned, assumed))
+        return 0
+    asked = inquiry.ask(question, watch=terminal.progress)
+    print(json.dumps({"folder": folder, **asked.to_dict()}) if args.json else shown(asked, folder))
     return 0
 
 
@@ -99,7 +104,8 @@ def _question(args: argparse.Namespace) -> "Question":
     return Question(name=args.name, parameters=given)
 
 
-def _inquiry(args: argparse.Namespace) -> "Inquiry":
+def _inquiry(args: argparse.Namespace) -> tuple["Inquiry", str]:
+    """The questions of the study, and what a plan takes for granted where the study does not say it."""
     from choral import config
     from choral.run import inquiry
     from choral.run.folder import new_folder
@@ -108,14 +114,27 @@ def _inquiry(args: argparse.Namespace) -> "Inquiry":
     if Path(args.study).is_dir():
         if args.rehearse or args.seed is not None or args.out is not None:
             raise ConfigError("CH104", "--rehearse, --seed or --out with a run that has begun.", fix="Leave it out.")
-        return inquiry.gone_on(args.study)
+        return inquiry.gone_on(args.study), ""
     job = config.read(args.study)
     job = job if args.seed is None else job.seeded(args.seed)
     kind = "rehearsal" if args.rehearse else "simulation"
     out = args.out or new_folder(job.run.name)
     if args.plan:
-        return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out)  # type: ignore[arg-type]
-    return inquiry.begun(kind, job, {}, out=out)  # type: ignore[arg-type]
+        job, assumed = _allowing(job)
+        study = settle(job, keep_tables=True, guess=not args.rehearse)
+        return inquiry.Inquiry(kind, study, folder=out), assumed  # type: ignore[arg-type]
+    return inquiry.begun(kind, job, {}, out=out), ""  # type: ignore[arg-type]
+
+
+def _allowing(job: "Job") -> tuple["Job", str]:
+    """The job; where it allows no question, with half of its ε for questions, and a sentence that says so."""
+    if job.ask.allowed or job.privacy.epsilon is None:
+        return job, ""
+    ask = replace(job.ask, epsilon=job.privacy.epsilon / 2)
+    return replace(job, ask=ask), (
+        f"{job.source} has no [ask] epsilon, so nothing may be asked yet. This is a plan with [ask] epsilon = "
+        f"{ask.epsilon:g} and most = {ask.most}."
+    )
 
 
 def _deployed(args: argparse.Namespace, question: "Question") -> int:
@@ -150,7 +169,7 @@ def shown(asked: "AskedAnswer", folder: str) -> str:
     lines = [f"QUESTION {asked.number}   {asked.question.words()}", ""]
     if asked.privacy.from_register:
         lines.insert(1, "asked before: answered from the register, at no cost")
-    lines += [_row(row) for row in answer.rows]
+    lines += _rows(asked.question.name, (*answer.rows, *answer.about))
     if asked.figures:
         figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items())
         lines += ["", f"on rows that the model was not made from: {figures}"]
@@ -176,7 +195,18 @@ def in_one_line(asked: "AskedAnswer", folder: str) -> str:
     return escaped(" · ".join([*figures, cost, folder]))
 
 
-def _row(row: dict[str, object]) -> str:
+def _rows(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each row; of an additive model one for each column, since each of its cells is a row."""
+    curves = [row for row in rows if name == "additive" and "value" in row]
+    lines = [_row(row) for row in rows if row not in curves]
+    for column in dict.fromkeys(str(row["column"]) for row in curves):
+        cells = sorted((row for row in curves if row["column"] == column), key=lambda row: row["estimate"])
+        ends = " to ".join(f"{one['estimate']:+,.3g} at {one['value']:,.6g}" for one in (cells[0], cells[-1]))
+        lines.append(f"  {column:<32}{ends}   ({len(cells)} cells)")
+    return [*lines, *(["  --json has every cell, and the report draws them"] if curves else [])]
+
+
+def _row(row: Mapping[str, object]) -> str:
     """What a row is about, then its estimate and interval."""
     about = [f"{name} {row[name]:,.6g}" for name in _NAMED if name in row]
     named = [value for value in row.values() if isinstance(value, str) and value] + about
@@ -184,12 +214,13 @@ def _row(row: dict[str, object]) -> str:
     return f"  {' · '.join(named):<32}{interval}"
 
 
-def shown_plan(asked: "PlannedQuestion") -> str:
+def shown_plan(asked: "PlannedQuestion", assumed: str = "") -> str:
     """What a question would cost and how wide its interval would be, for people."""
     lines = [
         f"PLAN   {asked.question.words()}",
         f"       noise of deviation {asked.deviation:.4g} in each number. {asked.expected.sentence}",
         *_shown_privacy(asked.privacy),
+        *([assumed] if assumed else []),
         "nothing was asked, and nothing is charged",
     ]
     return "\n".join(terminal.wrap(escaped(line)) for line in lines)
@@ -206,4 +237,5 @@ def _shown_privacy(privacy: "AnswerPrivacy") -> list[str]:
         f"          ε ≤ {up(one, 4)} of {of}, {up(whole, 4)} of all {privacy.most}, against {whom}"
         for one, whole, whom in figures
     ]
-    return [head, *lines, f"          {privacy.asked} of {privacy.most} questions are asked"]
+    verb = "is" if privacy.asked == 1 else "are"
+    return [head, *lines, f"          {privacy.asked} of {number_of(privacy.most, 'question')} {verb} asked"]

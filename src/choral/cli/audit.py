@@ -17,6 +17,8 @@
   choral audit --case s7-sampled         the same with one secret draw of rows
                                          per round
   choral audit --case ask                rule S8: it sees the sums of answers
+  choral audit --case reading            rule S7 for two files that differ in one
+                                         row, read as a site reads them
   choral audit --case person             rule S7 for a person with five rows
   choral audit --case float-sum          whether one record can steer how the
                                          rows after it are rounded
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from choral.audit.cases import Refutation
     from choral.audit.float_sum import FloatSum
     from choral.audit.once import OnceCase
+    from choral.audit.reading import ReadingCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
     from choral.plan import Sampling, UnitName
@@ -162,6 +165,18 @@ def _ask(args: argparse.Namespace, given: Given) -> int:
     )
 
 
+def _reading(args: argparse.Namespace, given: Given) -> int:
+    from choral.audit.reading import reading_case
+
+    case = reading_case(**given)
+    return _watched(
+        args,
+        case,
+        f"{case.pairs} pairs of files of {case.once.plan.rows} rows, {case.refused} of them refused; furthest apart: "
+        f"{case.what};\n{case.moved} other rows are read differently",
+    )
+
+
 def _float_sum(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.float_sum import ROWS, float_sum
 
@@ -177,13 +192,13 @@ def _float_sum(args: argparse.Namespace, given: Given) -> int:
     return _tried(args, case, "the noisy sum, and knows all but the record")
 
 
-def _watched(args: argparse.Namespace, case: "WhiteBox | OnceCase | AskCase", how: str) -> int:
+def _watched(args: argparse.Namespace, case: "WhiteBox | OnceCase | AskCase | ReadingCase", how: str) -> int:
     """Try out a case, after saying what its adversary sees and how it is set up."""
     _say(args, f"{case.name}: the adversary sees {case.sees};\n{how}")
     return _tried(args, case, case.sees)
 
 
-def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum | OnceCase | AskCase", sees: str) -> int:
+def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum | OnceCase | AskCase | ReadingCase", sees: str) -> int:
     """Measure what is left after all else is fixed; 1 if the claim is refuted."""
     trial = case.trial
     _say(
@@ -234,7 +249,7 @@ def _plan(args: argparse.Namespace) -> int:
     from choral.run.study import settle
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
-        study = settle(read(args.plan), reached=done)
+        study = settle(read(args.plan), guess=True, reached=done)
     if not study.plan.protects.one_row:
         raise ConfigError(
             "CH104",
@@ -291,5 +306,6 @@ CASES: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
     **dict.fromkeys(_ONCE, _once),
     "ask": _ask,
+    "reading": _reading,
     **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
 }

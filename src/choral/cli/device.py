@@ -18,11 +18,10 @@ from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.cli.site_checks import passphrase
 from choral.errors import CODES
-from choral.printable import escaped
+from choral.printable import count, escaped
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
-    from choral.deploy.preview import Preview
     from choral.deploy.site_status import SiteStatus
 
 HOME = Path("~/.choral")
@@ -38,10 +37,10 @@ in this order:
 
 
 FORMAT = {
-    "delimiter": "what separates the table's cells",
-    "decimal": 'its decimal point, "." or ","',
-    "encoding": "its encoding: utf-8, utf-16, cp1252, latin-1, …",
-    "dates": 'its dates: "day first" or "month first"',
+    "delimiter": "what separates the table's cells (default: by its header line)",
+    "decimal": 'its decimal point, "." or "," (default: "," where the delimiter is not a comma)',
+    "encoding": "its encoding: utf-16, cp1252, latin-1, … (default: utf-8)",
+    "dates": 'its dates: "day first" or "month first" (default: 2024-01-31)',
 }
 
 
@@ -69,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="this site's rows: a CSV, Parquet or .npz file, or a folder of images",
     )  # fmt: skip
     for name, what in FORMAT.items():
-        approve.add_argument(f"--{name}", metavar="X", help=f"{what} (default: found from the file)")
+        approve.add_argument(f"--{name}", metavar="X", help=what)
     approve.add_argument("--outcome", metavar="COLUMN", help="a column of this table that replaces the study's label")
     approve.add_argument(
         "--encoder", type=Path, metavar="FILE", help="the study's encoder, if it has one: an ONNX file"
@@ -97,6 +96,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     approve.add_argument(
         "--second-home", action="store_true", help="approve a table that another home on this machine has approved"
+    )
+    approve.add_argument(
+        "--no-spare", action="store_true", help="approve although the limit has no room for attempts that fail"
     )
     approve.add_argument("--label", default="", help="a name for this data, which is shown only here")
     approve.add_argument("--yes", action="store_true", help="record the approval without asking")
@@ -166,11 +168,10 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import last_drawn
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
-    from choral.learning.reading import Format
+    from choral.learning.columns import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     given["struck"] = args.strike
@@ -185,44 +186,59 @@ def _approve(args: argparse.Namespace) -> int:
         **{name: value for name, value in given.items() if value is not None},
     )
 
-    def approved(*, record: bool) -> "Preview":
-        with terminal.stages("TRYING", 1, show=not args.json):
-            return Home(args.home).approve(
-                args.study,
-                policy,
-                args.data,
-                passphrase=passphrase(args),
-                record=record,
-                register=Register(second_home=args.second_home),
-                written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
-            )
-
-    preview, recorded = approved(record=args.yes), args.yes
+    home, secret = Home(args.home), passphrase(args)
+    with terminal.stages("TRYING", 1, show=not args.json):
+        shown = home.propose(
+            args.study,
+            policy,
+            args.data,
+            passphrase=secret,
+            register=Register(second_home=args.second_home),
+            written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
+            compared=args.yes,
+            spare=not args.no_spare,
+        )
     if args.json:
-        print(json.dumps({**preview.to_dict(), "approved": recorded}))
-        return _run(args) if args.then_run and recorded else 0
-    asks = not recorded and approval.can_ask()
-    terminal.say(*approval.screen(preview, asks=asks))
+        if args.yes:
+            home.accept(shown, passphrase=secret)
+        print(json.dumps({**shown.preview.to_dict(), "approved": args.yes}))
+        return _run(args) if args.then_run and args.yes else 0
+    recorded, asks = args.yes, not args.yes and approval.can_ask()
+    terminal.say(*approval.screen(shown.preview, asks=asks))
     if asks:
-        terminal.say(*approval.compared(last_drawn(args.home)))
-        if recorded := approval.agreed():
-            approved(record=True)
-    terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run))
-    return _run(args) if args.then_run and recorded else 0
+        recorded = _asked(args.home)
+    elif args.yes:
+        terminal.say(*approval.compared_so_far(args.home))
+    if recorded:
+        home.accept(shown, passphrase=secret)
+    terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run, asked=asks))
+    return _run(args) if args.then_run and recorded else int(asks and not recorded)
+
+
+def _asked(home: Path) -> bool:
+    """Whether the owner, who compares with the other sites now, approves; who says no types all numbers again."""
+    from choral.deploy.comparing import keep_typed, last_drawn
+
+    for line in approval.compare(home):
+        terminal.say(line)
+    said = approval.agreed()
+    if said is False:
+        keep_typed(home, last_drawn(home).forgotten)
+    return said is True
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import last_drawn
+    from choral.deploy.comparing import keep_typed, last_drawn
 
-    drawn = last_drawn(args.home)
-    checks = drawn.checks(args.numbers)
+    drawn = last_drawn(args.home).with_typed(args.numbers)
+    if args.numbers:
+        keep_typed(args.home, drawn)
     if args.json:
-        missing = [name for name in drawn.others if name not in checks]
-        shown = {"device": drawn.device, "number": drawn.number, "checks": checks, "missing": missing}
+        shown = {"device": drawn.device, "number": drawn.number, "checks": drawn.checks, "missing": drawn.missing}
         print(json.dumps({**shown, "study_number": drawn.study_number}))
         return 0
     own = f"NUMBER    {approval.spaced(drawn.number)}, of {drawn.device}: read it to all other sites, and type theirs"
-    terminal.say(own, *approval.check_lines(drawn, checks))
+    terminal.say(own, *approval.check_lines(drawn), *approval.missing_line(drawn))
     return 0
 
 
@@ -322,14 +338,15 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
     spent, limit = shown.ledger.spent, shown.ledger.limit
     lines += [
         f"SPENT     {terminal.bar(spent.epsilon / limit.epsilon)} ε = {up(spent.epsilon)} of "
-        f"{limit.epsilon:g} in {shown.ledger.charges} rounds",
+        f"{limit.epsilon:g} in {count(shown.ledger.charges, 'round')}",
         f"          (δ = {limit.delta:g}, {spent.adjacency}, rules {', '.join(spent.rules) or 'none yet'}, "
         f"against {' and '.join(spent.adversaries)})",
     ]
     if shown.last:
         lines.append(f"LAST      {shown.last['event']}, round {shown.last['round']}, at {shown.last['at']}")
     if shown.last_refusal:
-        lines.append(f"REFUSED   {shown.last_refusal['code']} in round {shown.last_refusal['round']}")
+        code = shown.last_refusal["code"]
+        lines.append(f"REFUSED   {code} {CODES.get(code, '')}, in round {shown.last_refusal['round']}")
     receipt = shown.ledger.receipt
     return [*lines, f"RECEIPT   {receipt.entries}:{receipt.seal}"]
 
@@ -387,4 +404,4 @@ def _predict(args: argparse.Namespace) -> int:
 
 
 def _warn(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(escaped(line), file=sys.stderr, flush=True)

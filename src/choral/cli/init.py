@@ -5,6 +5,7 @@ never from the rows. No value of a cell is written.
 """
 
 import argparse
+import glob
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ EPILOG = """\
   choral init patients.csv --label ill --out choral.toml"""
 FILL_IN = {"number": "bounds = []", "levels": "levels = []"}
 DATES = 'dates = ["2000-01-01", "2024-12-31"]  # the first and the last day that can be'
+MISSING = 'missing = ""  # FILL IN: what an empty cell counts as, a constant that you choose and not one of the rows'
 HINTS = {"number": "[lowest, highest] that can be", "levels": 'every level that can be, ["…", "…"]'}
 
 
@@ -31,13 +33,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the columns, write the file, and say what is left to do."""
-    looks = _looks(args.files)
+    looks, partial = _looks(args.files)
+    source = _source(args.files)
     if args.label not in looks:
         known = ", ".join(list(looks)[:12])
-        raise ConfigError("CH104", f'no column is called "{args.label}".', where="--label", fix=f"There is: {known}.")
+        only = f" in every file; {_places(partial[args.label])} has it" if args.label in partial else ""
+        raise ConfigError(
+            "CH104", f'no column is called "{args.label}"{only}.', where="--label", fix=f"There is: {known}."
+        )
     try:
         with args.out.open("x", encoding="utf-8") as file:
-            file.write(_text(args.files, looks, args.label))
+            file.write(_text(args.files, source, looks, partial, args.label))
     except FileExistsError:
         raise StorageError("CH800", "is there already.", where=str(args.out), fix="Give another --out.") from None
     except OSError as error:
@@ -52,34 +58,66 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _looks(paths: list[Path]) -> "dict[str, Look]":
-    """What each column of all files together looks like; CH302 where a file lacks one that the first has."""
-    from choral.learning.columns import present
-    from choral.learning.looks import look_of
+def _looks(paths: list[Path]) -> "tuple[dict[str, Look], dict[str, list[Path]]]":
+    """What each column that all files have looks like, and which files have the others."""
+    from choral.errors import Faults
+    from choral.learning.columns import looked_at
     from choral.learning.tables import read_one, together
 
-    tables = [read_one(path) for path in paths]
-    return {name: look_of(*present(together(tables, name))) for name in tables[0].columns}
+    tables, faults = {}, Faults()
+    for path in paths:
+        with faults:
+            tables[path] = read_one(path, guess=True)
+    faults.refuse()
+    names = dict.fromkeys(name for table in tables.values() for name in table.columns)
+    having = {name: [path for path, table in tables.items() if name in table.columns] for name in names}
+    common = [name for name, places in having.items() if len(places) == len(tables)]
+    partial = {name: places for name, places in having.items() if len(places) < len(tables)}
+    return {name: looked_at(together([*tables.values()], name))[0] for name in common}, partial
+
+
+def _source(paths: list[Path]) -> str:
+    """The file, or the narrowest pattern that matches these files and no other; CH104 where there is none."""
+    if len(paths) == 1:
+        return str(paths[0])
+    names, folder = [path.name for path in paths], glob.escape(str(paths[0].parent))
+    starts = (names[0][:end] for end in range(len(names[0]), -1, -1))
+    start = next(one for one in starts if all(name.startswith(one) for name in names))
+    suffix = glob.escape("".join(paths[0].suffixes))
+    wide, narrow = f"{folder}/*{suffix}", f"{folder}/{glob.escape(start)}*{suffix}"
+    for pattern in (wide, narrow):
+        if set(map(Path, glob.glob(pattern))) == set(paths):
+            return pattern
+    more = len(set(map(Path, glob.glob(narrow))) - set(paths))
+    raise ConfigError(
+        "CH104",
+        f"no pattern is for these {len(paths):,} files alone: {narrow} matches {more:,} more.",
+        where="choral init",
+        fix="Put the files of the study into one folder that holds nothing else.",
+    )
 
 
 def _written(path: Path) -> str:
     """How a file is written, as far as it shows it, in the words of [data]."""
     from choral.config.writing import toml_of
-    from choral.learning.reading import sniffed
+    from choral.learning.reading import resolved
 
-    found = sniffed(path)
+    found = resolved(path, guess=True)
     named = {"delimiter": found.delimiter, "decimal": found.decimal, "encoding": found.encoding}
     return ", ".join(f"{key} = {toml_of(value)}" for key, value in named.items())
 
 
-def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
+def _places(paths: list[Path]) -> str:
+    return ", ".join(path.name for path in paths[:3]) + ", …" * (len(paths) > 3)
+
+
+def _text(paths: list[Path], source: str, looks: "dict[str, Look]", partial: dict[str, list[Path]], label: str) -> str:
     """The choral.toml."""
     from choral.config.writing import toml_of
 
     kind = "parquet" if paths[0].suffix in (".parquet", ".pq") else "csv"
     several = len(paths) > 1
-    source = paths[0].parent / f"*{paths[0].suffix}" if several else paths[0]
-    number = looks[label].kind == "number"
+    number = looks[label].kind == "number" and not looks[label].few
     target = "label_bounds = []" if number else "classes = []"
     hint = HINTS["number"] if number else 'every class that can be, ["…", "…"]'
     lines = [
@@ -92,7 +130,7 @@ def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
         if several
         else "devices = 5  # FILL IN: how many share this table, or device_column in [data]",
         "[data]",
-        f"{kind} = {toml_of(str(source))}",
+        f"{kind} = {toml_of(source)}",
         f"label = {toml_of(label)}",
         f"{target}  # FILL IN: {hint}; in the rows it looks like {looks[label].words}",
         *([f"# {path.name}: {_written(path)}" for path in paths] if kind == "csv" else []),
@@ -103,8 +141,10 @@ def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
         key = toml_of(name)
         if look.kind in FILL_IN:
             lines += [f"[data.columns.{key}]  # {look.words}", f"{FILL_IN[look.kind]}  # FILL IN: {HINTS[look.kind]}"]
+            lines += [MISSING] * look.empty
         elif look.kind == "date":
             lines += [f"# [data.columns.{key}]  # {look.words}; not read unless declared", f"# {DATES}"]
         else:
             lines.append(f"# [data.columns.{key}] is not declared and so not read: {look.words}")
+    lines += [f"# [data.columns.{toml_of(name)}] is only in {_places(places)}" for name, places in partial.items()]
     return "\n".join([*lines, "[run]", 'name = "run"']) + "\n"

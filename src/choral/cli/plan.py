@@ -122,7 +122,7 @@ def _of_file(args: argparse.Namespace) -> int:
         from choral.run.study import settle
 
         done()
-        study = settle(job, reached=done)
+        study = settle(job, guess=True, reached=done)
     if args.json:
         print(json.dumps(_as_object(args.job, study)))
     else:

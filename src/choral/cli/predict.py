@@ -15,7 +15,12 @@ examples:
   choral predict runs/first new.csv
   choral predict runs/first new.csv --json
   choral predict runs/first new.parquet --out predicted.csv"""
-FORMAT = {"delimiter": "delimiter", "decimal": "decimal point", "encoding": "encoding"}
+FORMAT = {
+    "delimiter": "delimiter",
+    "decimal": "decimal point",
+    "encoding": "encoding",
+    "dates": "order of day and month",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file instead of printing it")
     parser.add_argument("--encoder", type=Path, metavar="FILE", help="the run's encoder, if it has moved")
     for name, what in FORMAT.items():
-        parser.add_argument(f"--{name}", metavar="X", help=f"the table's {what} (default: found from the file)")
+        parser.add_argument(f"--{name}", metavar="X", help=f"the table's {what} (default: as the run says it)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Open the run, predict, and show."""
     from choral import config
-    from choral.learning.reading import Format
+    from choral.learning.columns import Format
     from choral.learning.tables import read_one
     from choral.run.opened import opened
 

@@ -50,7 +50,7 @@ def plan(job: "Job", args: argparse.Namespace) -> int:
     from choral.run.study import settle
     from choral.run.sum_study import advice, question_of
 
-    inquiry = Inquiry("simulation", settle(job, keep_tables=True), folder=Path(args.job).parent / "no run")
+    inquiry = Inquiry("simulation", settle(job, keep_tables=True, guess=True), folder=Path(args.job).parent / "no run")
     planned = inquiry.plan(question_of(job))
     if args.json:
         print(json.dumps({"file": args.job, **planned.to_dict(), "advice": list(advice(inquiry.study))}))

@@ -13,7 +13,7 @@ from choral.printable import escaped
 from choral.privacy.display import in_plain_words, up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from choral.config import Job
     from choral.record import Measured, Sight, SpentByDevice, Statement
@@ -29,6 +29,7 @@ MOST_BARS = 16
 WIDE = 72  # columns that a device's line needs
 OTHERS = 22  # columns of the names of what a run is compared with
 MOST_CLASSES = 6  # whose recall stands on the screen; the report has more
+WORTH_SAYING = 600  # seconds that a run will take, from which on it says so
 LEAST_SPAN = 0.05  # of a curve: what moves by less must not look like a slope
 
 
@@ -77,7 +78,8 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
 
         log = None if args.log is None else RunLog(args.log)
         done()
-        study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
+        job = job if args.seed is None else job.seeded(args.seed)
+        study = settle(job, guess=kind == "simulation", reached=done)
     breakdowns.check(study, args)
     out = args.out or new_folder(study.name)
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
@@ -116,6 +118,8 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     run.watch = partial(terminal.progress, show=show)
     if show:
         print(head(run))
+        if (seconds := run.seconds_ahead()) >= WORTH_SAYING:
+            terminal.say(*ahead(run.rounds_left, seconds))
     for line in run.watch(run.rounds(), total=run.rounds_left, label="ROUND"):
         if show and line.note:
             print(terminal.wrap(f"       round {line.round}: {line.note}"))
@@ -134,7 +138,17 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
         terminal.say(*breakdowns.lines(groups))
         if sites is not None:
             terminal.say(*personal.table(sites))
+        terminal.say(*_saved(result).split("\n"))
     return 0
+
+
+def ahead(rounds: int, seconds: float) -> "Iterator[str]":
+    """How long a run will take, for who may not want to wait for it."""
+    long = f"{seconds / 3600:.1f} hours" if seconds >= 2 * 3600 else f"{seconds / 60:.0f} minutes"
+    yield (
+        f"TIME   at least {long} here: {rounds:,} rounds of {seconds / rounds:.2g} seconds, as measured just now "
+        "without masks, files and tests. Ctrl-C ends the run, and choral resume goes on with it"
+    )
 
 
 def as_object(run: "Run", result: "Result") -> dict[str, object]:
@@ -193,6 +207,7 @@ def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
     from choral.privacy.mechanisms import mechanism_of
     from choral.privacy.rules import adjacency_of, seen_by
+    from choral.run.planning import noise_in_words
 
     plan, mechanism = study.plan, mechanism_of(study.plan)
     limits = sorted({limit.epsilon for limit in study.limits})
@@ -213,6 +228,8 @@ def plan_lines(study: "Study") -> list[str]:
         lines.append(
             "       WARNING the noise is larger than all that these steps could learn; they are tried all the same"
         )
+    if said := noise_in_words(study.job, study.model):
+        lines.append(f"       {said}")
     if plan.noise > 0:
         lines.append(
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "
@@ -222,13 +239,13 @@ def plan_lines(study: "Study") -> list[str]:
 
 
 def body(run: "Run", result: "Result") -> str:
-    """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
+    """What came out: accuracy, budgets, what the server saw, and the three ε."""
     parts = [_curve(run, result)]
     if result.privacy.devices is not None:
         parts.append(_budgets(result.privacy.devices, run.study.costs.trusts_sum))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1].included), run.study.plan.probes))
-    parts += [claims(result.privacy), _saved(result)]
+    parts.append(claims(result.privacy))
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 

@@ -104,6 +104,21 @@ class ListOf:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The classes of a label: texts, whole numbers or truths, all of one kind."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        kinds = set(map(type, value)) if isinstance(value, list) else set()
+        return len(kinds) <= 1 and kinds <= {str, int, bool} and isinstance(value, list) and "" not in value
+
+    def __str__(self) -> str:
+        return "a list of texts in quotes, of whole numbers, or of true and false"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bounds:
     """Two finite numbers, the lower one first."""
 
@@ -162,4 +177,4 @@ class Texts:
         return "a table with a text for each name"
 
 
-Kind = Number | Whole | YesNo | Text | Digest | ListOf | Bounds | Tables | Numbers | Texts
+Kind = Number | Whole | YesNo | Text | Digest | ListOf | Classes | Bounds | Tables | Numbers | Texts

@@ -4,9 +4,22 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from choral.config.kinds import Bounds, Digest, Kind, ListOf, Number, Numbers, Tables, Text, Texts, Whole, YesNo
+from choral.config.kinds import (
+    Bounds,
+    Classes,
+    Digest,
+    Kind,
+    ListOf,
+    Number,
+    Numbers,
+    Tables,
+    Text,
+    Texts,
+    Whole,
+    YesNo,
+)
+from choral.learning.columns import Format, level_of
 from choral.learning.dates import DATE_ORDERS, DateOrder
-from choral.learning.reading import Format
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
     AGAINST,
@@ -111,7 +124,7 @@ class DataSettings:
     builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
     label: str = _setting(Text(), "label")
     labels: dict[str, str] | None = _setting(Texts())
-    classes: list[str] | None = _setting(ListOf(item=Text(), suggest='["no", "yes"]'))
+    classes: list[str | int | bool] | None = _setting(Classes(suggest='["no", "yes"]'))
     label_bounds: list[float] | None = _setting(Bounds(suggest="[0, 100]"))
     columns: dict[str, dict[str, Any]] | None = _setting(Tables())
     ignore: list[str] | None = _setting(ListOf(item=Text()))
@@ -125,6 +138,7 @@ class DataSettings:
     decimal: str | None = _setting(Text(choices=(".", ",")))
     encoding: str | None = _setting(Text(suggest='"cp1252"'))
     dates: DateOrder | None = _setting(Text(choices=DATE_ORDERS))
+    empty: list[str] | None = _setting(ListOf(item=Text(), suggest='["NA", "."]'))
     encoder: str | None = _setting(Text(suggest='"onnx:encoder.onnx"'))
     encoder_sha256: str | None = _setting(Digest(suggest="what sha256sum prints of the file"))
     embeddings: int | None = _setting(Whole(least=1, most=2**20, suggest="64"))
@@ -142,7 +156,15 @@ class DataSettings:
     @property
     def written(self) -> Format:
         """How the files are written, as far as it is said."""
-        return Format(delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding, dates=self.dates)
+        return Format(
+            delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding, dates=self.dates,
+            empty=None if self.empty is None else tuple(self.empty),
+        )  # fmt: skip
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """The classes as texts, as levels are."""
+        return None if self.classes is None else [level_of(one) for one in self.classes]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ def _check_needs(job: "Job", kind: str) -> None:
             where=job.where("model", "kind"),
             fix="Set [privacy] epsilon, and leave unit and person out.",
         )
-    classes = adult_metadata()["classes"] if job.data.builtin is not None else job.data.classes
+    classes = adult_metadata()["classes"] if job.data.builtin is not None else job.data.class_names
     if classes is None or len(classes) != 2:
         raise TableError(
             "CH304",

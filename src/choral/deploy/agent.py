@@ -33,6 +33,7 @@ from choral.protocol.messages import (
     Refusal,
     Signed,
     Turn,
+    Upload,
     Vector,
     decode,
     encode,
@@ -65,7 +66,6 @@ class LogLine(TypedDict):
     seconds: NotRequired[float]
     code: NotRequired[str]
     cause: NotRequired[int | str]
-    epsilon: NotRequired[float]
     waits: NotRequired[int]
 
 
@@ -104,7 +104,7 @@ class Agent:
 
     Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
     that was approved once more. `tell` is given each refusal of this device in words, for its owner's screen, and not
-    again while it refuses for the same reason.
+    again while it refuses for the same reason and takes part in nothing.
     """
 
     def __init__(
@@ -215,7 +215,9 @@ class Agent:
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
             if refusal is not None and self._refused != said.code:
                 self._tell(str(refusal))
-        self._refused = said.code if isinstance(said, Refusal) else ""
+            self._refused = said.code
+        elif isinstance(said, Upload):
+            self._refused = ""
         if isinstance(said, Signed) and self.device.signed is not None:
             self._keep_end(frame, self.device.signed)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
@@ -232,7 +234,7 @@ class Agent:
 
     def _charged(self) -> int:
         """How many uploads of this run the ledger has paid for."""
-        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
+        return self.ledger.balance.charges_of(self.study.run_name)
 
     def _paid(self) -> int:
         """How many of them were in the passes over the approved table."""
@@ -266,15 +268,16 @@ class Agent:
 
     def _check_payable(self, round_number: int, attempt: int) -> None:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
-        charges = [charge for charge in self.ledger.balance.charges if charge.plan == self.study.run_name]
-        if sum(charge.round == round_number for charge in charges) >= MOST_CHARGED:
+        if self.ledger.balance.charges_of(self.study.run_name, round_number) >= MOST_CHARGED:
             raise another_charge(round_number, MOST_CHARGED)
         self.ledger.balances.check(self._next_charge(round_number, attempt))
+        with self.device.vault.room():
+            pass  # who can't write a turn down says so before others are charged for it
 
     def charge(self, round_number: int, attempt: int) -> Receipt:
         """Debit the ledger for a turn: durable when it returns, or refused."""
         receipt = self.ledger.charge(self._next_charge(round_number, attempt))
-        self.journal.note("charged", round=round_number, attempt=attempt, epsilon=self.ledger.balance.epsilon)
+        self.journal.note("charged", round=round_number, attempt=attempt)  # ε is composed where somebody asks for it
         return receipt
 
     def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:

@@ -61,6 +61,7 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
         return answer_of(terms, found, _privacy(study, terms, register))
     else:
         _require_room(terms.read(question.canonical()))
+    question.require_current()
     data = question.canonical()
     path = folder / WAITING / hashlib.sha256(data).hexdigest()
     failure = path.with_suffix(".failed")
@@ -160,6 +161,7 @@ class WaitingQuestions:
         here: Sequence[int],
     ) -> AnsweredQuestion:
         """One sum of all devices that are here, in the register when it returns."""
+        checked.question.require_current()  # before a number is used up
         data, number = checked.question.canonical(), self._next(register)
         write_json(self.folder / LAST, {"number": number})
         of_question = self.study.terms.asked(

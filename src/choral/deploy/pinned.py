@@ -7,7 +7,7 @@ import msgspec
 
 from choral.deploy.policy import Policy
 from choral.errors import TableError
-from choral.learning.reading import OPEN, Format
+from choral.learning.columns import OPEN, Format
 from choral.privacy.ledger import Charge
 from choral.run.code import Code
 
@@ -22,7 +22,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     table: str = ""  # the digest of what is read of the table; none before tables were pinned
     code: Code | None = None  # of a model that is somebody's own
     since: int = 0  # charges of this study when the passes over this table began
-    written: Format = OPEN  # how the table's file is written, as far as its owner says it
+    written: Format = OPEN  # how the table is read from now on; before 0.3 only what its owner said of it
+    rows: int = 0  # that are trained on; versions up to 0.2 did not keep it
     keys: bool = False  # whether the policy's word on keys was asked for; it was not in 0.1
 
 

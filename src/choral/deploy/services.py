@@ -60,8 +60,8 @@ def _user() -> int:
 
 def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    check_user(_user(), as_root=as_root)
-    study = Agreement.read(folder / STUDY)
+    user, study = _user(), Agreement.read(folder / STUDY)
+    check_user(user, as_root=as_root)  # after a look whether there is a study: who runs it matters for one that is
     require_unfinished(run_folder(folder, study))
     public = study.server_key.hex()  # CH602 for a study of before, in which nobody signs
     speaks_with(read_text(folder / SPEAKS), public)
@@ -95,10 +95,10 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
     reach the engine, and run code through it as the user who has started it.
     """
-    check_user(_user(), as_root=as_root)
+    user, study = _user(), Agreement.read(folder / STUDY)
+    check_user(user, as_root=as_root)
     from choral.backends.flower import control, processes  # Flower is an extra
 
-    study = Agreement.read(folder / STUDY)
     keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, conductor=CONDUCTOR, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
@@ -158,7 +158,7 @@ def attend(
     The agent is here, and next to it Flower's node, which only calls out.
 
     `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
-    reported in words as it begins and ends, and is in the log.
+    reported in words as it begins and ends, and is in the log; so is why the device refuses a turn.
     """
     with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed

@@ -113,7 +113,7 @@ class Trained(Result):
         if rows is None:
             return Breakdown(of=column, groups=tuple(by_column(self, column)))
         job = config.parse(self.record.about.job)
-        table = read_one(rows, job.data.written) if isinstance(rows, str | Path) else from_frame(rows)
+        table = read_one(rows, job.data.written) if isinstance(rows, str | Path) else from_frame(rows, job.data.written)
         return Breakdown(of=column, groups=tuple(by_table(self, table, column, job.data.label)))
 
     def _repr_html_(self) -> str:

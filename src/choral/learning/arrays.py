@@ -138,7 +138,7 @@ def as_floats(features: NDArray[Any], source: str) -> NDArray[np.float32]:
     dtype('float32')
     """
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
-        found = np.asarray(features, dtype=np.float32)
+        found = np.asarray(by_way_of_float64(features), dtype=np.float32)
     if not np.isfinite(found).all():
         row = int(np.argwhere(~np.isfinite(found))[0, 0])
         raise TableError(
@@ -148,6 +148,16 @@ def as_floats(features: NDArray[Any], source: str) -> NDArray[np.float32]:
             fix="Replace NaN by a constant you choose.",
         )
     return found
+
+
+def by_way_of_float64(features: Any) -> NDArray[Any]:  # noqa: ANN401 - whatever NumPy makes an array of
+    """The features as an array, whole numbers as float64, as where one number with a point has made all of them floats.
+
+    >>> by_way_of_float64([[1]]).dtype, by_way_of_float64(np.float32([[1]])).dtype
+    (dtype('float64'), dtype('float32'))
+    """
+    found = np.asarray(features)
+    return found.astype(np.float64) if found.dtype.kind in "iu" else found
 
 
 def array_features(shape: Sequence[int]) -> tuple[str, ...]:

@@ -3,16 +3,21 @@
 Ranges and levels are declared by people, not learned from rows: a range computed from data is itself a release.
 """
 
+import codecs
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import TableError
-from choral.learning.dates import day_of, days_of
+from choral.errors import ConfigError, Faults, TableError
+from choral.learning.dates import DATE_ORDERS, DateOrder, day_in, day_of
 from choral.learning.looks import MOST_LEVELS, Look, look_of
 from choral.learning.text_cells import Cells, each
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
 Origin = Literal["declared", "public metadata", "the data"]
+NO_VALUE, STRANGE = -2, -1  # in the place of a level's place: a cell without a value, and one that no level is for
 
 
 def is_missing(cell: Cell) -> bool:
@@ -39,14 +45,154 @@ def is_missing(cell: Cell) -> bool:
         return True
 
 
-def _missing_rows(cells: Collection[Cell]) -> NDArray[np.intp]:
-    return np.flatnonzero(np.fromiter(each(is_missing, cells), dtype=bool, count=len(cells)))
+EMPTY = ("NA", "NaN", "nan", "NULL", "n/a", ".", "?")  # what R, pandas and people write for "no value"
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
+_EXACT = 2.0**53  # whole numbers up to here are the same as a float
+_WITH_STATE = ("utf-7", "utf_7", "hz", "iso2022", "unicode", "raw", "punycode", "idna")  # or with escapes across lines
+_NO_NUMBER = math.inf  # stands for a cell that is neither empty nor a finite number
+
+
+def check_encoding(name: str) -> None:
+    """Nothing, or CH102 for an encoding that Python does not have, or in which a row says how the next ones are read.
+
+    >>> check_encoding("cp1252")
+    """
+    known = "utf-8, utf-16, cp1252 (Windows), latin-1"
+    try:
+        "".encode(name)
+        found = codecs.lookup(name).name
+    except (LookupError, UnicodeError):
+        raise ConfigError("CH102", f"encoding = {name!r}.", fix=f"Known, for example: {known}.") from None
+    if found.startswith(_WITH_STATE):
+        raise ConfigError(
+            "CH102",
+            f"encoding = {name!r}.",
+            why="In it, one row can change how all later rows are read.",
+            fix=f"Save the file as UTF-8. Known, for example: {known}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How a table is written; each of its cells is read by this and by nothing else, whatever the other rows hold.
+
+    What is left open is found in the header line of a file, or has its usual value.
+
+    >>> Format(delimiter=";").over(Format(delimiter=",", decimal=".")).delimiter
+    ';'
+    """
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    dates: DateOrder | None = None
+    outcome: str | None = None  # this file's own column in the label's place: sites may predict different things
+    empty: tuple[str, ...] | None = None  # the texts that stand for no value, as well as a blank
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("decimal", (".", ",")), ("dates", DATE_ORDERS)):
+            if getattr(self, name) not in (None, *allowed):
+                known = " or ".join(f'"{one}"' for one in allowed)
+                raise ConfigError("CH102", f"{name} = {getattr(self, name)!r}.", fix=f"Must be {known}.")
+        check_encoding(self.encoding or "utf-8")
+
+    def over(self, other: "Format") -> "Format":
+        """The same, with what another format says where this one leaves it open."""
+        return replace(other, **self.said)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What it does not leave open, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(EMPTY if self.empty is None else self.empty)
+
+    @cached_property
+    def _calls_numbers_empty(self) -> bool:
+        """Whether one of the words for "no value" could be read as a number, as -9 is."""
+        return any(map(_is_finite_number, self._words))
+
+    def is_missing(self, cell: Cell) -> bool:
+        """True for a cell without a value: a blank, what data frames use for it, or one of the words for it.
+
+        >>> [Format().is_missing(cell) for cell in ("NA", " . ", None, "no", 0)]
+        [True, True, True, False, False]
+        """
+        if is_missing(cell):
+            return True
+        text = isinstance(cell, str)
+        return (text or self._calls_numbers_empty) and level_of(cell) in self._words
+
+    def number(self, cell: Cell) -> float | None:
+        """The number in a cell; NaN where it has no value, None where it has one that is no finite number.
+
+        >>> comma = Format(decimal=",")
+        >>> comma.number("27,5"), comma.number("27.5"), comma.number("NA"), comma.number("many")
+        (27.5, 27.5, nan, None)
+        """
+        if self.is_missing(cell):
+            return math.nan
+        if self.decimal == "," and isinstance(cell, str) and _WITH_COMMA.fullmatch(cell.strip()):
+            cell = cell.replace(",", ".")
+        return float(cell) if _is_finite_number(cell) else None
+
+    def day(self, cell: Cell) -> float | None:
+        """The days from 1970-01-01 to the date in a cell; NaN where it has no value, None where it is no date.
+
+        >>> Format(dates="day first").day("02.01.1970"), Format().day("02.01.1970"), Format().day("NA")
+        (1.0, None, nan)
+        """
+        return math.nan if self.is_missing(cell) else day_in(cell, self.dates or "iso")
+
+    def numbers(self, cells: Collection[Cell]) -> NDArray[np.float64]:
+        """The number in each cell: NaN where it has no value, infinity where it has one that is no finite number."""
+        found = None
+        if not self._calls_numbers_empty:
+            found = cells.numbers() if isinstance(cells, Cells) else _of_plain_numbers(cells)
+        return _each_number(self.number, cells) if found is None else found
+
+    def days(self, cells: Collection[Cell]) -> NDArray[np.float64]:
+        """The day in each cell, as `numbers` has them."""
+        return _each_number(self.day, cells)
+
+
+OPEN = Format()
+Parts: TypeAlias = Sequence[tuple[Collection[Cell], Format]]  # one column of several tables, each with its own format
+
+
+def _of_plain_numbers(cells: Collection[Cell]) -> NDArray[np.float64] | None:
+    """The cells as floats where all of them are whole numbers or floats, which are read without any choice."""
+    if not set(map(type, cells)) <= {int, float}:
+        return None
+    try:
+        return np.array(list(cells), dtype=np.float64)
+    except OverflowError:
+        return None
+
+
+def _each_number(of: Callable[[Cell], float | None], cells: Collection[Cell]) -> NDArray[np.float64]:
+    def found(cell: Cell) -> float:
+        number = of(cell)
+        return _NO_NUMBER if number is None else number
+
+    return np.fromiter(each(found, cells), dtype=np.float64, count=len(cells))
+
+
+def _rows_in_words(rows: NDArray[np.intp], one: str, several: str) -> str:
+    """Which rows are meant, by the number of the first of them."""
+    return f"row {rows[0] + 1:,} {one}" if len(rows) == 1 else f"{len(rows):,} {several} (first at row {rows[0] + 1:,})"
+
+
+def _cells_hold(count: int) -> str:
+    return "1 cell holds" if count == 1 else f"{count:,} cells hold"
 
 
 def _refuse_missing(source: str, name: str, rows: NDArray[np.intp]) -> TableError:
     return TableError(
         "CH301",
-        f'column "{name}": {len(rows):,} empty cells (first at row {rows[0] + 1:,}).',
+        f'column "{name}": {len(rows):,} empty cell{"s" * (len(rows) != 1)} (first at row {rows[0] + 1:,}).',
         where=source,
         fix="Fix the file, or declare missing = … (a constant you choose, not one computed from data).",
     )
@@ -63,8 +209,8 @@ class Column(Protocol):
     def features(self) -> tuple[str, ...]:
         """The names of the features that it makes."""
 
-    def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
-        """One row of features a cell, each between −1 and 1."""
+    def encode(self, cells: Collection[Cell], *, source: str, written: Format = OPEN) -> NDArray[np.float32]:
+        """One row of features a cell, each between −1 and 1, by that cell alone and how tables are `written`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +227,7 @@ class Numeric:
     scale: Literal["linear", "log"] = "linear"
     missing: float | None = None
     dates: bool = False  # cells are dates; low, high and missing are days since 1970-01-01
+    whole: bool = False  # cells are whole numbers, so that quantiles are whole numbers too
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
@@ -88,6 +235,14 @@ class Numeric:
                 "CH304",
                 f'column "{self.name}" has bounds [{self.low:g}, {self.high:g}].',
                 fix="Declare bounds = [low, high] with low below high.",
+            )
+        if self.whole and not (
+            self.scale == "linear" and all(float(end).is_integer() for end in (self.low, self.high))
+        ):
+            raise TableError(
+                "CH304",
+                f'column "{self.name}" has whole = true, and its bounds are not whole, or its scale is not linear.',
+                fix="Declare whole bounds without a scale, for example bounds = [0, 100].",
             )
         if self.missing is not None and not self.low <= self.missing <= self.high:
             raise TableError(
@@ -101,9 +256,9 @@ class Numeric:
         """Its own name: one feature."""
         return (self.name,)
 
-    def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
+    def encode(self, cells: Collection[Cell], *, source: str, written: Format = OPEN) -> NDArray[np.float32]:
         """One scaled number per cell."""
-        numbers = np.clip(self._numbers(cells, source=source), self.low, self.high)
+        numbers = np.clip(self._numbers(cells, source, written), self.low, self.high)
         if self.scale == "log":
             scaled = np.log1p(numbers - self.low) / math.log1p(self.high - self.low)
         else:
@@ -111,22 +266,18 @@ class Numeric:
         # Centred: a clipped step on features that are all positive spends its length on the intercept.
         return (2 * scaled - 1).astype(np.float32)[:, None]
 
-    def _numbers(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float64]:
+    def _numbers(self, cells: Collection[Cell], source: str, written: Format) -> NDArray[np.float64]:
         """The cells as numbers, the declared constant in place of those that are missing."""
-        if self.dates:
-            order = cells.dates if isinstance(cells, Cells) else None
-            return days_of(cells, order, source=source, name=self.name, missing=self.missing)
-        if isinstance(cells, Cells):
-            cells = cells.with_points()
-            if (found := cells.numbers()) is not None:
-                return found
-        empty = _missing_rows(cells)
+        found = written.days(cells) if self.dates else written.numbers(cells)
+        empty, faults = np.flatnonzero(np.isnan(found)), Faults()
+        if len(empty) and self.missing is None:
+            faults.add(_refuse_missing(source, self.name, empty))
+        if len(strange := np.flatnonzero(np.isinf(found))):
+            faults.add((_no_date if self.dates else _no_number)(source, self.name, strange, written))
+        faults.refuse()
         if len(empty):
-            if self.missing is None:
-                raise _refuse_missing(source, self.name, empty)
-            gaps = set(empty.tolist())
-            cells = [self.missing if row in gaps else cell for row, cell in enumerate(cells)]
-        return parse_numbers(cells, source=source, name=self.name)
+            found[empty] = self.missing
+        return found
 
     @property
     def unit(self) -> float:
@@ -171,69 +322,131 @@ class Categorical:
         """One feature a level."""
         return tuple(f"{self.name}={level}" for level in self.levels)
 
-    def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
+    def encode(self, cells: Collection[Cell], *, source: str, written: Format = OPEN) -> NDArray[np.float32]:
         """A row with a single 1 at the cell's level."""
-        codes = self.codes(cells, source=source)
+        codes = self.codes(cells, source=source, written=written)
         one_hot = np.zeros((len(codes), len(self.levels)), dtype=np.float32)
         one_hot[np.arange(len(codes)), codes] = 1.0
         return one_hot
 
-    def codes(self, cells: Collection[Cell], *, source: str) -> NDArray[np.int32]:
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The place of each level, and of what else is written for it where truths are declared and nothing else is."""
+        places = {level: place for place, level in enumerate(self.levels)}
+        if self.other is None and {"True", "False"} <= places.keys():
+            spelt = {name: (name.lower(), name.upper()) for name in ("True", "False")}
+            places |= {text: places[name] for name, texts in spelt.items() for text in texts if text not in places}
+        return places
+
+    def place_of(self, cell: Cell, written: Format = OPEN) -> int:
+        """The place of a cell's level in the list; NO_VALUE or STRANGE where it has none.
+
+        A level that is declared is one, even if its text is a word for "no value".
+
+        >>> sex = Categorical(name="sex", levels=("F", "M", "?"), missing="M")
+        >>> [sex.place_of(cell) for cell in ("F", "?", "NA", None, "x")] == [0, 2, 1, 1, STRANGE]
+        True
+        """
+        places = self._places
+        if is_missing(cell) and not (isinstance(cell, str) and "" in places):
+            return NO_VALUE if self.missing is None else places[self.missing]
+        if is_inexact(cell):
+            return STRANGE
+        level = level_of(cell)
+        if (found := places.get(level)) is not None:
+            return found
+        if isinstance(cell, bool) and self.other is None and {"0", "1"} <= places.keys():
+            return places[str(int(cell))]
+        if self.missing is not None and written.is_missing(cell):
+            return places[self.missing]
+        if self.other is not None:
+            return places[self.other]
+        return NO_VALUE if written.is_missing(cell) else STRANGE
+
+    def codes(self, cells: Collection[Cell], *, source: str, written: Format = OPEN) -> NDArray[np.int32]:
         """The place of each cell's level in the list."""
-        place = {level: index for index, level in enumerate(self.levels)}
-        unseen = place[self.other] if self.other is not None else -1
-        found = each(lambda cell: place.get(level_of(cell), unseen), cells)
-        codes = np.fromiter(found, dtype=np.int32, count=len(cells))
-        empty = _missing_rows(cells) if (codes == unseen).any() else np.empty(0, dtype=np.intp)
-        if len(empty):
-            if self.missing is None:
-                raise _refuse_missing(source, self.name, empty)
-            codes[empty] = place[self.missing]
-        if len(strange := np.flatnonzero(codes < 0)):
-            raise TableError(
-                "CH311",
-                f'column "{self.name}": {len(strange):,} cells hold a level that is not declared '
-                f"(first at row {strange[0] + 1:,}; {len(self.levels):,} levels are declared).",
-                where=source,
-                fix="Add the level to levels, or declare other = … (a listed level that stands for all the rest).",
+        found = each(lambda cell: self.place_of(cell, written), cells)
+        codes, faults = np.fromiter(found, dtype=np.int32, count=len(cells)), Faults()
+        if len(empty := np.flatnonzero(codes == NO_VALUE)):
+            faults.add(_refuse_missing(source, self.name, empty))
+        if len(strange := np.flatnonzero(codes == STRANGE)):
+            faults.add(
+                TableError(
+                    "CH311",
+                    f'column "{self.name}": {_cells_hold(len(strange))} a level that is not declared '
+                    f"(first at row {strange[0] + 1:,}; {len(self.levels):,} levels are declared).",
+                    where=source,
+                    fix="Add the level to levels, or declare other = … (a listed level that stands for all the rest).",
+                )
             )
+        faults.refuse()
         return codes
 
 
 def level_of(cell: Cell) -> str:
-    """The level that a cell names: its text, with whole floats as integers (pandas makes 1 into 1.0).
+    """The level that a cell names: its text, in the one form that does not depend on the type of a column.
 
-    >>> level_of(" yes "), level_of(1.0), level_of(True)
-    ('yes', '1', 'True')
+    A whole number is the same as a float (pandas makes 1 into 1.0 where a cell is empty), and a day at midnight as a
+    time.
+
+    >>> level_of(" yes "), level_of(1.0), level_of(True), level_of(Decimal("2.50")), level_of(datetime(2024, 1, 31))
+    ('yes', '1', 'True', '2.5', '2024-01-31')
     """
     if isinstance(cell, str):
         return cell.strip()
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
+    if isinstance(cell, Decimal) and cell.is_finite():
+        return f"{cell:f}".rstrip("0").rstrip(".") if "." in f"{cell:f}" else f"{cell:f}"
+    if isinstance(cell, datetime) and cell == cell and cell.tzinfo is None and cell.time() == time():
+        return date.isoformat(cell.date())
     return str(cell)
 
 
-def parse_numbers(cells: Collection[Cell], *, source: str, name: str) -> NDArray[np.float64]:
+def is_inexact(cell: Cell) -> bool:
+    """Whether a cell is a float beyond 2⁵³: where it stands for a name, which whole number it was is lost.
+
+    Where one cell of a column is empty, some programs turn all its whole numbers into floats.
+
+    >>> is_inexact(2.0**53), is_inexact(2**53), is_inexact(1.0)
+    (True, False, False)
+    """
+    return isinstance(cell, float) and abs(cell) >= _EXACT
+
+
+def parse_numbers(cells: Collection[Cell], *, source: str, name: str, written: Format = OPEN) -> NDArray[np.float64]:
     """The cells as finite numbers, or a TableError that names the first row that is none.
 
     >>> parse_numbers(["1", " 2.5 "], source="t", name="x").tolist()
     [1.0, 2.5]
     """
-    try:
-        numbers = np.asarray(list(cells), dtype=np.float64)
-        if np.isfinite(numbers).all():
-            return numbers
-    except (TypeError, ValueError, OverflowError):
-        pass  # found again below, one by one: numpy's message would show the value
-    for row, cell in enumerate(cells, start=1):
-        if not _is_finite_number(cell):
-            raise TableError(
-                "CH303",
-                f'column "{name}": row {row:,} is not a finite number.',
-                where=source,
-                fix="Fix the cell, or declare the column as categorical with levels = [...].",
-            ) from None
-    raise AssertionError("unreachable: some cell was not a finite number")
+    numbers = written.numbers(cells)
+    if len(strange := np.flatnonzero(~np.isfinite(numbers))):
+        raise _no_number(source, name, strange, written)
+    return numbers
+
+
+def _no_number(source: str, name: str, rows: NDArray[np.intp], _written: Format) -> TableError:
+    return TableError(
+        "CH303",
+        f'column "{name}": {_rows_in_words(rows, "is not a finite number", "cells are not finite numbers")}.',
+        where=source,
+        fix="Fix the cell, or declare the column as categorical with levels = [...].",
+    )
+
+
+def _no_date(source: str, name: str, rows: NDArray[np.intp], written: Format) -> TableError:
+    order = written.dates or "iso"
+    return TableError(
+        "CH316",
+        f'column "{name}": {_rows_in_words(rows, "is not a date", "cells are not dates")} ({order}).',
+        where=source,
+        why="Only 2024-01-31 needs no word; where one date decided how others are read, it would change their rows."
+        if order == "iso"
+        else "",
+        fix='Say dates = "day first" or "month first" (choral device approve … --dates), correct the cell, or declare '
+        "missing = … for empty ones.",
+    )
 
 
 def _is_finite_number(cell: Cell) -> bool:
@@ -253,7 +466,7 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
     if declared is None or not set(settings) <= declared.allowed:
         raise TableError(
             "CH304",
-            f'column "{name}" needs bounds (with scale, missing), levels (missing, other) or dates (missing).',
+            f'column "{name}" needs bounds (with scale, missing, whole), levels (missing, other) or dates (missing).',
             where=where,
             fix='For example bounds = [0, 100], or levels = ["no", "yes"].',
         )
@@ -277,12 +490,15 @@ def _with_bounds(name: str, settings: Mapping[str, Any], where: str) -> Numeric:
     missing = settings.get("missing")
     if not (missing is None or _is_finite_number(missing)):
         raise TableError("CH304", f'column "{name}": missing must be a number.', where=where, fix="One within bounds.")
+    if not isinstance(whole := settings.get("whole", False), bool):
+        raise TableError("CH304", f'column "{name}": whole must be true or false.', where=where, fix="whole = true")
     return Numeric(
         name=name,
         low=float(bounds[0]),
         high=float(bounds[1]),
         scale=scale,
         missing=None if missing is None else float(missing),
+        whole=whole,
     )
 
 
@@ -305,20 +521,19 @@ class _Declared(NamedTuple):
 
 
 _DECLARED = (
-    _Declared("bounds", {"bounds", "scale", "missing"}, _with_bounds),
+    _Declared("bounds", {"bounds", "scale", "missing", "whole"}, _with_bounds),
     _Declared("levels", {"levels", "missing", "other"}, _with_levels),
     _Declared("dates", {"dates", "missing"}, _with_dates),
 )
 
 
-def infer(name: str, cells: Collection[Cell], *, source: str) -> tuple[Numeric | Categorical, Look]:
+def infer(name: str, parts: Parts, *, source: str) -> tuple[Numeric | Categorical, Look]:
     """A column as the data itself suggests it, and what it looks like; for simulations, whose report says so.
 
-    >>> infer("x", ["1", "3", "2"], source="t")[0]
-    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None, dates=False)
+    >>> infer("x", [(["1", "3", "2"], OPEN)], source="t")[0]
+    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None, dates=False, whole=False)
     """
-    texts, numbers = present(cells)
-    look = look_of(texts, numbers)
+    look, texts, numbers = looked_at(parts)
     if look.kind == "identifier":
         raise TableError(
             "CH315",
@@ -340,22 +555,28 @@ def infer(name: str, cells: Collection[Cell], *, source: str) -> tuple[Numeric |
     return Categorical(name=name, levels=tuple(levels)), look
 
 
-def present(cells: Collection[Cell]) -> tuple[list[str], NDArray[np.float64] | None]:
-    """The cells that are not missing, as levels, and as numbers if all of them are finite numbers."""
-    cells = cells.with_points() if isinstance(cells, Cells) else cells
-    there = [cell for cell in cells if not is_missing(cell)]
-    numbers = cells.numbers() if isinstance(cells, Cells) else None
-    if numbers is None and there and all(map(_is_finite_number, there)) and not any(isinstance(c, bool) for c in there):
-        numbers = np.array([float(cell) for cell in there])
-    return [level_of(cell) for cell in there], numbers
+def looked_at(parts: Parts) -> tuple[Look, list[str], NDArray[np.float64] | None]:
+    """The look of a column, its cells that are not missing as levels, and as numbers if all of them are."""
+    there = [[cell for cell in cells if not written.is_missing(cell)] for cells, written in parts]
+    texts = [level_of(cell) for part in there for cell in part]
+    empty = len(texts) < sum(len(cells) for cells, _ in parts)
+    if not texts or any(isinstance(cell, bool) for part in there for cell in part):
+        return look_of(texts, None, empty=empty), texts, None
+    numbers = np.concatenate([written.numbers(part) for part, (_, written) in zip(there, parts, strict=True)])
+    found = numbers if np.isfinite(numbers).all() else None
+    return look_of(texts, found, empty=empty), texts, found
 
 
 def encode(table: "Table", columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
-    """The table's rows as features, by the declared columns."""
+    """The table's rows as features, by the declared columns; what is wrong with any of them is listed in one go."""
     features = np.empty((table.rows, sum(len(column.features) for column in columns)), dtype=np.float32)
-    first = 0
+    first, faults = 0, Faults()
     for column in columns:
         last = first + len(column.features)
-        features[:, first:last] = column.encode(table.cells(column.name), source=table.source)
+        with faults:
+            features[:, first:last] = column.encode(
+                table.cells(column.name), source=table.source, written=table.written
+            )
         first = last
+    faults.refuse()
     return features

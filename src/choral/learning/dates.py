@@ -1,14 +1,9 @@
-"""Dates as numbers of days: of a column that is declared as dates, and in an order of day and month that is certain."""
+"""Dates as numbers of days: each by itself, in an order of day and month that somebody has said."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import date
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
-
-from choral.errors import TableError
+from typing import Literal
 
 DateOrder = Literal["iso", "day first", "month first"]
 DATE_ORDERS: tuple[DateOrder, ...] = ("iso", "day first", "month first")
@@ -18,9 +13,10 @@ _OTHER = re.compile(r"(\d\d?)[-/.](\d\d?)[-/.](\d{4})(?:[T ].*)?")
 
 
 def order_of(texts: Iterable[str]) -> DateOrder | None:
-    """The order of year, month and day that these dates show; None where they do not show it.
+    """The order of year, month and day that these dates show; None where they do not show it. For simulations only.
 
-    A day above 12 shows where the day is. Dates that no one order fits show none.
+    A day above 12 shows where the day is, so one row decides how all others are read. Dates that no one order fits
+    show none.
 
     >>> order_of(["2024-01-31"]), order_of(["03/04/2024", "31/12/2023"]), order_of(["03/04/2024"])
     ('iso', 'day first', None)
@@ -34,49 +30,25 @@ def order_of(texts: Iterable[str]) -> DateOrder | None:
     return "day first" if day_first else "month first"
 
 
-def days_of(
-    cells: Collection[Any], order: DateOrder | None, *, source: str, name: str, missing: float | None = None
-) -> NDArray[np.float64]:
-    """The days from 1970-01-01 to each date; `missing` stands for empty cells. CH316 where a date is none, or unclear.
-
-    >>> days_of(["02.01.1970", "31.01.1970"], None, source="t", name="visit").tolist()
-    [1.0, 30.0]
-    """
-    if order is None:
-        order = order_of(cell for cell in cells if isinstance(cell, str))
-        if order is None:
-            raise TableError(
-                "CH316",
-                f'column "{name}": its dates do not show whether the day or the month comes first.',
-                where=source,
-                why="A guess would exchange days and months without anybody noticing.",
-                fix='Say dates = "day first" or "month first" (choral device approve … --dates), or write 2024-01-31.',
-            )
-    found = [_days(cell, order, missing) for cell in cells]
-    if None in found:
-        raise TableError(
-            "CH316",
-            f'column "{name}": row {found.index(None) + 1:,} is not a date ({order}).',
-            where=source,
-            fix="Correct the cell, declare missing = … for empty ones, or say how dates are written with dates = ….",
-        )
-    return np.array(found, dtype=np.float64)
-
-
 def day_of(text: object) -> float | None:
     """The days from 1970-01-01 to a date such as 2024-01-31; None for what is none.
 
     >>> day_of("1970-01-02"), day_of("soon")
     (1.0, None)
     """
-    return _days(text, "iso", None)
+    return day_in(text, "iso")
 
 
-def _days(cell: object, order: DateOrder, missing: float | None) -> float | None:
-    if isinstance(cell, date):  # and datetimes, which are dates too; what is no time differs from itself
-        return float(cell.toordinal() - _EPOCH) if cell == cell else missing
-    if cell is None or cell != cell or not str(cell).strip():
-        return missing
+def day_in(cell: object, order: DateOrder) -> float | None:
+    """The days from 1970-01-01 to the date in a cell, by itself; None for what is no date in this order.
+
+    Dates that begin with the year are read in every order.
+
+    >>> day_in("02.01.1970", "day first"), day_in("02.01.1970", "iso")
+    (1.0, None)
+    """
+    if isinstance(cell, date):  # and datetimes, which are dates too
+        return float(cell.toordinal() - _EPOCH)
     text = str(cell).strip()
     if found := _ISO.fullmatch(text):
         year, month, day = map(int, found.groups())

@@ -7,21 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.learning.columns import Cell, is_missing
-from choral.learning.text_cells import Cells
 
 LabelType = Literal["text", "whole number", "number", "truth"]
 
 
-def type_of_labels(cells: Collection[Cell], classes: Sequence[str] | None = None) -> LabelType:
-    """The type of a label's cells; texts of a file are whole numbers if all classes are, as other readers have it.
+def type_of_classes(classes: Sequence[object]) -> LabelType:
+    """The type of declared classes, whatever the rows hold; texts that are all whole numbers are whole numbers.
+
+    >>> type_of_classes(["0", "1"]), type_of_classes(["01", "1"]), type_of_classes([False, True])
+    ('whole number', 'text', 'truth')
+    """
+    if classes and all(isinstance(one, str) and _is_whole(one) for one in classes):
+        return "whole number"
+    return type_of_labels(classes)
+
+
+def type_of_labels(cells: Collection[Cell]) -> LabelType:
+    """The type of a label's cells where nobody has declared the classes: that of the first one with a value.
 
     >>> type_of_labels([True, False]), type_of_labels([1.0, 2.0]), type_of_labels(["no"]), type_of_labels([0, None])
     ('truth', 'number', 'text', 'whole number')
-    >>> type_of_labels(Cells([("0", "1")]), ["0", "1"]), type_of_labels(Cells([("01", "1")]), ["01", "1"])
-    ('whole number', 'text')
     """
-    if isinstance(cells, Cells):
-        return "whole number" if classes and all(map(_is_whole, classes)) else "text"
     first = next((cell for cell in cells if not is_missing(cell)), "")
     if isinstance(first, bool | np.bool_):
         return "truth"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 MOST_LEVELS = 1000
 _FEWEST = 50  # present cells, below which a column of different values may well be a measurement
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{4}|\d{4}/\d\d?/\d\d?")
+_MOST_CLASSES = 10
 _SHOWN = 1000  # cells that are compared with the form of a date
 
 
@@ -20,32 +21,31 @@ class Look:
 
     kind: Literal["number", "levels", "date", "identifier", "nothing"]
     words: str
+    empty: bool = False  # whether some cells have no value
+    few: bool = False  # whether these numbers are so few and whole that they may well be the names of classes
 
 
-def look_of(texts: Collection[str], numbers: NDArray[np.float64] | None) -> Look:
-    """The look of the present cells, given as texts, and as numbers if all of them are.
+def look_of(texts: Collection[str], numbers: NDArray[np.float64] | None, *, empty: bool = False) -> Look:
+    """The look of the present cells, given as texts, and as numbers if all are; `empty` if others have no value.
 
     >>> look_of(["F", "M", "F"], None).words, look_of(["2024-01-31", "2023-02-28"], None).kind
     ('2 levels', 'date')
     """
-    count = len(texts)
+    return replace(_look_of(texts, numbers), empty=empty)
+
+
+def _look_of(texts: Collection[str], numbers: NDArray[np.float64] | None) -> Look:
+    count, different = len(texts), len(set(texts))
     if not count:
         return Look(kind="nothing", words="empty")
-    if numbers is not None and not _counts_rows(numbers):
-        return Look(kind="number", words="a number")
-    different = len(set(texts))
-    if different == count >= _FEWEST:
+    whole = numbers is not None and bool((numbers == np.round(numbers)).all())
+    if different == count >= _FEWEST and (whole or numbers is None):
         return Look(kind="identifier", words="one value per row: probably an identifier")
     if numbers is not None:
-        return Look(kind="number", words="a number")
+        return Look(kind="number", words="a number", few=whole and different <= _MOST_CLASSES)
     if all(_DATE.fullmatch(text.strip()) for text, _ in zip(texts, range(_SHOWN), strict=False)):
         return Look(kind="date", words=f"a date, {different:,} different")
     return Look(kind="levels", words=f"{different:,} level{'s' * (different != 1)}")
-
-
-def _counts_rows(numbers: NDArray[np.float64]) -> bool:
-    """Whether these are whole numbers that lie as close together as row numbers or keys do."""
-    return bool((numbers == np.round(numbers)).all()) and float(np.ptp(numbers)) < 10 * len(numbers)
 
 
 def about_columns(taken: Mapping[str, str], unread: Sequence[str]) -> tuple[str, ...]:

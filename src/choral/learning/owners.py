@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.columns import Cell, is_missing, level_of
+from choral.learning.columns import Cell, is_inexact, level_of
 from choral.learning.reading import Table
 from choral.learning.records import Labels
 from choral.learning.splits import Partition, deal
@@ -59,15 +59,23 @@ def numbered(column: str, tables: Sequence[Table]) -> tuple[dict[str, int], NDAr
     """The names in a column, each with a number, and the number of each row: every cell is looked at once."""
     numbers: dict[str, int] = {}
 
-    def number(cell: Cell) -> int:
-        return -1 if is_missing(cell) else numbers.setdefault(level_of(cell), len(numbers))
+    def owners_in(table: Table) -> NDArray[np.int64]:
+        def number(cell: Cell) -> int:
+            if table.written.is_missing(cell) or is_inexact(cell):
+                return -1
+            return numbers.setdefault(level_of(cell), len(numbers))
 
-    columns = [table.cells(column) for table in tables]
-    owners = np.concatenate([np.fromiter(each(number, cells), dtype=np.int64, count=len(cells)) for cells in columns])
+        cells = table.cells(column)
+        return np.fromiter(each(number, cells), dtype=np.int64, count=len(cells))
+
+    owners = np.concatenate([owners_in(table) for table in tables])
     if len(nobodys := np.flatnonzero(owners < 0)):
         raise TableError(
             "CH301",
             f'column "{column}": {len(nobodys):,} empty cells (first at row {nobodys[0] + 1:,}).',
-            fix="Name the device or person of the row, or take the row out.",
+            why="Numbers above 2^53 that became floats count as empty: two of them may be one."
+            if any(is_inexact(cell) for table in tables for cell in table.cells(column))
+            else "",
+            fix="Name the device or person of the row, or take the row out. Words for no value are empty in [data].",
         )
     return numbers, owners

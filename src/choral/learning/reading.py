@@ -6,16 +6,18 @@ import gzip
 import hashlib
 import io
 import lzma
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from itertools import islice
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from choral.errors import ConfigError, TableError
-from choral.learning.columns import Cell
-from choral.learning.dates import DATE_ORDERS, DateOrder
+from choral.learning.columns import EMPTY, OPEN, Cell, Format
+from choral.learning.dates import order_of
 from choral.learning.text_cells import Cells
 
 if TYPE_CHECKING:
@@ -23,56 +25,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DELIMITERS = (",", ";", "\t", "|")
-_UTF_8, _WINDOWS = "utf-8-sig", "cp1252"
+UTF_8, _WINDOWS = "utf-8-sig", "cp1252"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # the first bytes of a file that says what it is
-_LOOKED_AT = 20  # lines by which the delimiter is found
+_OTHER_PROGRAMS = {
+    ".xlsx": "Excel", ".xlsm": "Excel", ".xlsb": "Excel", ".xls": "Excel", ".ods": "LibreOffice", ".sav": "SPSS",
+    ".dta": "Stata", ".sas7bdat": "SAS", ".rds": "R", ".rdata": "R", ".feather": "Arrow",
+}  # fmt: skip
 BLOCK = 500  # rows that are lists at a time: with more of them, the garbage collector looks for cycles in each
 DataSource: TypeAlias = Any  # a path, a glob, a data frame, or a pair (features, labels)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Format:
-    """How a file is written, where somebody says it; what is left out is found in the file.
-
-    >>> Format(delimiter=";").over(Format(delimiter=",", decimal="."))
-    Format(delimiter=';', decimal='.', encoding=None, dates=None, outcome=None)
-    """
-
-    delimiter: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    dates: DateOrder | None = None
-    outcome: str | None = None  # this file's own column in the label's place: sites may predict different things
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("decimal", (".", ",")), ("dates", DATE_ORDERS)):
-            if getattr(self, name) not in (None, *allowed):
-                known = " or ".join(f'"{one}"' for one in allowed)
-                raise ConfigError("CH102", f"{name} = {getattr(self, name)!r}.", fix=f"Must be {known}.")
-        try:
-            "".encode(self.encoding or _UTF_8)
-        except LookupError:
-            known = "utf-8, utf-16, cp1252 (Windows), latin-1"
-            raise ConfigError("CH102", f"encoding = {self.encoding!r}.", fix=f"Known, for example: {known}.") from None
-
-    def over(self, other: "Format") -> "Format":
-        """The same, with what another format says where this one leaves it open."""
-        return replace(other, **{name: value for name, value in asdict(self).items() if value is not None})
-
-
-OPEN = Format()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
     """Named columns of cells and where they came from; its repr shows neither cells nor names of people.
 
-    Where rows are `arrays`, of images for example, the label is the only column, if they have one.
+    Where rows are `arrays`, of images for example, the label is the only column, if they have one. `written` says how
+    each cell is read; what a simulation `guessed` of that from the rows is listed in words.
     """
 
     source: str
     columns: Mapping[str, Collection[Cell]] = field(repr=False)
     arrays: "NDArray[np.float32] | None" = field(default=None, repr=False)
+    written: Format = OPEN
+    guessed: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -133,11 +108,36 @@ def _open_bytes(path: Path) -> IO[bytes]:
     return opened
 
 
-def read_rows(path: Path, delimiter: str = ",", encoding: str = _UTF_8) -> Iterator[list[str]]:
-    """The lines of a CSV file (also .csv.gz, .csv.xz) as lists of cells, the header first."""
+def check_kind(path: Path) -> None:
+    """Nothing, or CH329 for a file whose name says that another program wrote it in its own format.
+
+    >>> check_kind(Path("site.csv"))
+    """
+    program = _OTHER_PROGRAMS.get(path.suffix.lower())
+    if program is not None:
+        raise TableError(
+            "CH329",
+            f"is a {path.suffix.lower()} file of {program}.",
+            where=str(path),
+            fix="Save it as CSV (UTF-8) there, or as Parquet, and give that file.",
+        )
+
+
+def read_rows(path: Path, delimiter: str = ",", encoding: str = UTF_8) -> Iterator[list[str]]:
+    """The lines of a CSV file (also .csv.gz, .csv.xz) as lists of cells, the header first.
+
+    A quotation mark may stand in a quoted cell only: elsewhere, a mark in one row could begin a cell that swallows the
+    rows after it.
+    """
+    check_kind(path)
+    lines: list[str] = []  # of the row that is being read
     try:
         with _open_bytes(path) as opened, io.TextIOWrapper(opened, encoding=encoding, newline="") as text:
-            yield from csv.reader(text, delimiter=delimiter, strict=True)
+            for number, row in enumerate(csv.reader(_kept(text, lines), delimiter=delimiter, strict=True)):
+                if any('"' in line for line in lines) and not _quoted_rows(delimiter).fullmatch("".join(lines)):
+                    raise _stray_mark(path, number)
+                lines.clear()
+                yield row
     except FileNotFoundError:
         raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
     except UnicodeError:
@@ -151,10 +151,34 @@ def read_rows(path: Path, delimiter: str = ",", encoding: str = _UTF_8) -> Itera
         ) from None
 
 
+def _kept(lines: Iterable[str], kept: list[str]) -> Iterator[str]:
+    """The lines, each of them also put into the list."""
+    for line in lines:
+        kept.append(line)
+        yield line
+
+
+@lru_cache
+def _quoted_rows(delimiter: str) -> re.Pattern[str]:
+    """A row whose quotation marks begin and end cells, or stand twice in a quoted one."""
+    between = re.escape(delimiter)
+    cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{between}\r\n]*)'
+    return re.compile(rf"{cell}(?:{between}{cell})*(?:\r\n|\n|\r)?")
+
+
+def _stray_mark(path: Path, row: int) -> TableError:
+    return TableError(
+        "CH300",
+        f"can't be read: row {row:,} has a quotation mark inside a cell that is not quoted.",
+        where=str(path),
+        fix='Write the cell as "5"" pipe", in quotes and with the mark twice, as R, pandas and Excel do.',
+    )
+
+
 def _no_text(path: Path, encoding: str, line: int) -> TableError:
     return TableError(
         "CH307",
-        f"is not {'UTF-8' if encoding == _UTF_8 else encoding} text (line {line:,}).",
+        f"is not {'UTF-8' if encoding == UTF_8 else encoding} text (line {line:,}).",
         where=str(path),
         fix="Save it as UTF-8, or say what it is: encoding in [data]; at a site, device approve … --encoding",
     )
@@ -166,17 +190,24 @@ def _first_bad_line(path: Path, encoding: str) -> int:
         return next((number for number, line in enumerate(text, start=1) if "\ufffd" in line), 1)
 
 
-def _encoding_of(path: Path) -> str:
-    """UTF-16 where the first bytes say so; UTF-8 where all bytes are; else that of Windows, if it has all bytes.
+def _marked(path: Path) -> str | None:
+    """UTF-16 where the first bytes of a file say so."""
+    try:
+        with _open_bytes(path) as opened:
+            return _MARKS.get(opened.read(2))
+    except (OSError, EOFError, lzma.LZMAError):
+        return None  # said when the file is read
+
+
+def _guessed_encoding(path: Path) -> str:
+    """UTF-8 where all bytes are; else that of Windows, if it has all bytes. For simulations: any row decides it.
 
     Text in another encoding is hardly ever well-formed UTF-8. Who has Latin-1 with bytes that Windows lacks says so.
     """
     try:
-        with _open_bytes(path) as opened:
-            marked = _MARKS.get(opened.read(2))
-        return marked or next((one for one in (_UTF_8, _WINDOWS) if _is_text_in(one, path)), _UTF_8)
+        return next((one for one in (UTF_8, _WINDOWS) if _is_text_in(one, path)), UTF_8)
     except (OSError, EOFError, lzma.LZMAError):
-        return _UTF_8  # said when the file is read, as is the line of bytes that are no text
+        return UTF_8  # said when the file is read, as is the line of bytes that are no text
 
 
 def _is_text_in(encoding: str, path: Path) -> bool:
@@ -195,36 +226,35 @@ def _is_text_in(encoding: str, path: Path) -> bool:
     return True
 
 
-def sniffed(path: Path, given: Format = OPEN) -> Format:
-    r"""How a CSV file is written: as is said, and what is left open by its bytes and its first lines.
+def resolved(path: Path, given: Format = OPEN, *, guess: bool = False) -> Format:
+    r"""How a CSV file is written: as is said, and what is left open by its first bytes and its header line alone.
 
-    The delimiter is a comma where that gives a table, else what does.
+    No row below the header has a part in it, so none decides how the others are read. Only where a simulation may
+    `guess` is a file that is not UTF-8 taken for Windows' encoding.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "ages.csv")
     >>> _ = path.write_text("age;bmi\n25;27,5\n")
-    >>> found = sniffed(path)
-    >>> found.delimiter, found.decimal, found.encoding
-    (';', ',', 'utf-8-sig')
+    >>> found = resolved(path)
+    >>> found.delimiter, found.decimal, found.encoding, found.dates
+    (';', ',', 'utf-8-sig', 'iso')
     """
-    encoding = given.encoding or _encoding_of(path)
+    encoding = given.encoding or _marked(path) or (_guessed_encoding(path) if guess else UTF_8)
     delimiter = given.delimiter or _delimiter_of(path, encoding)
-    decimal = given.decimal or ("." if delimiter == "," else ",")
-    return Format(delimiter=delimiter, decimal=decimal, encoding=encoding, dates=given.dates)
+    usual = {"decimal": "." if delimiter == "," else ",", "dates": "iso", "empty": EMPTY}
+    return given.over(Format(delimiter=delimiter, encoding=encoding, **usual))  # type: ignore[arg-type]
 
 
 def _delimiter_of(path: Path, encoding: str) -> str:
+    """What divides the header line into the most names; a comma where nothing does."""
+    widths = {}
     for delimiter in _DELIMITERS:
-        try:
-            widths = {len(row) for row in islice(read_rows(path, delimiter, encoding), _LOOKED_AT) if row}
-        except TableError:  # said when the file is read
-            continue
-        if len(widths) == 1 and max(widths) > 1:
-            return delimiter
-    return _DELIMITERS[0]
+        with suppress(TableError):  # said when the file is read
+            widths[delimiter] = len(next(read_rows(path, delimiter, encoding), []))
+    return max(widths, key=widths.__getitem__, default=_DELIMITERS[0])
 
 
-def read_csv(path: str | Path, given: Format = OPEN) -> Table:
+def read_csv(path: str | Path, given: Format = OPEN, *, guess: bool = False) -> Table:
     r"""The table in a CSV file (also .csv.gz, .csv.xz) with a header line; what is not said of its format is found.
 
     >>> import tempfile
@@ -234,8 +264,8 @@ def read_csv(path: str | Path, given: Format = OPEN) -> Table:
     1
     """
     path = Path(path)
-    written = sniffed(path, given)
-    encoding = written.encoding or _UTF_8
+    written = resolved(path, given, guess=guess)
+    encoding = written.encoding or UTF_8
     lines = read_rows(path, written.delimiter or ",", encoding)
     header = [name.strip() for name in next(lines, [])]
     if "\0" in "".join(header):  # UTF-16 without its mark: such bytes are well-formed UTF-8
@@ -244,8 +274,7 @@ def read_csv(path: str | Path, given: Format = OPEN) -> Table:
         raise TableError("CH308", "is empty.", where=str(path), fix="It needs a header line and at least one row.")
     if len(set(header)) != len(header) or "" in header:
         raise _named_twice(str(path))
-    comma = written.decimal == ","
-    columns, done = {name: Cells(decimal_comma=comma, dates=given.dates) for name in header}, 0
+    columns, done = {name: Cells() for name in header}, 0
     while block := list(islice(lines, BLOCK)):
         rows = list(filter(None, block))  # without blank lines, as many editors leave them at the end
         if set(map(len, rows)) - {len(header)}:
@@ -261,11 +290,34 @@ def read_csv(path: str | Path, given: Format = OPEN) -> Table:
             cells.add(column)
     if not done:
         raise TableError("CH308", "has a header but no rows.", where=str(path), fix="Give it at least one row.")
-    return Table(source=str(path), columns=columns)
+    guessed = (f"encoding {encoding}",) if guess and encoding == _WINDOWS != given.encoding else ()
+    return Table(source=str(path), columns=columns, written=written, guessed=guessed)
 
 
-def read_parquet(path: str | Path) -> Table:
-    """The table in a Parquet file; needs the extra `choral[parquet]`."""
+def with_guessed_dates(table: Table, given: Format, names: Collection[str]) -> Table:
+    """The table with the order of day and month that its dates in these columns show; for simulations only.
+
+    CH316 where they do not show it. One row can decide it for all others, so where a promise is made it must be said.
+    """
+    if given.dates is not None or not names:
+        return table
+    cells = [table.cells(name) for name in names if name in table.columns]
+    order = order_of(cell for cell in chain.from_iterable(cells) if isinstance(cell, str))
+    if order is None:
+        raise TableError(
+            "CH316",
+            f'column "{next(iter(names))}": its dates do not show whether the day or the month comes first.',
+            where=table.source,
+            why="A guess would exchange days and months without anybody noticing.",
+            fix='Say dates = "day first" or "month first" (choral device approve … --dates), or write 2024-01-31.',
+        )
+    if order == "iso":
+        return table
+    return replace(table, written=replace(table.written, dates=order), guessed=(*table.guessed, f"dates {order}"))
+
+
+def read_parquet(path: str | Path, given: Format = OPEN) -> Table:
+    """The table in a Parquet file, whose texts are read as is said; needs the extra `choral[parquet]`."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -276,10 +328,10 @@ def read_parquet(path: str | Path) -> Table:
         raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
     except (ArrowException, OSError):
         raise TableError("CH300", "is not a Parquet file.", where=str(path), fix="Check the file.") from None
-    return from_frame(frame, source=str(path))
+    return from_frame(frame, given, source=str(path))
 
 
-def from_frame(frame: DataSource, *, source: str = "data frame") -> Table:
+def from_frame(frame: DataSource, given: Format = OPEN, *, source: str = "data frame") -> Table:
     """The table in a data frame of pandas, Polars, PyArrow or any other that narwhals knows.
 
     >>> import pandas
@@ -300,12 +352,21 @@ def from_frame(frame: DataSource, *, source: str = "data frame") -> Table:
         ) from None
     except ValueError:
         raise _named_twice(source) from None
-    table = Table(source=source, columns={str(name): known.get_column(name).to_list() for name in known.columns})
+    written = given.over(Format(decimal=".", dates="iso", empty=EMPTY))
+    cells = {str(name): _as_texts(known.get_column(name).to_list()) for name in known.columns}
+    table = Table(source=source, columns=cells, written=written)
     if len(table.columns) != len(known.columns):
         raise _named_twice(source)
     if not table.rows:
         raise TableError("CH308", "has no rows.", where=source, fix="Give it at least one row.")
     return table
+
+
+def _as_texts(cells: list[Cell]) -> list[Cell]:
+    """The cells, with texts for bytes: one cell of bytes makes Arrow write all texts of its column as bytes."""
+    if bytes not in set(map(type, cells)):
+        return cells
+    return [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in cells]
 
 
 def frame_of(rows: Sequence[Mapping[str, object]]) -> Any:  # noqa: ANN401 - pandas is optional, so its type can't be named

@@ -4,7 +4,7 @@ import glob
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -12,26 +12,36 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, TableError
-from choral.learning.arrays import SiteArrays, array_features, as_floats, is_arrays, read_site
+from choral.errors import ConfigError, Faults, TableError
+from choral.learning.arrays import SiteArrays, array_features, as_floats, by_way_of_float64, is_arrays, read_site
 from choral.learning.columns import (
+    OPEN,
     Categorical,
     Cell,
+    Format,
     Numeric,
     Origin,
+    Parts,
     declare,
     encode,
     infer,
-    is_missing,
     level_of,
     parse_numbers,
 )
 from choral.learning.encoder import Encoder
-from choral.learning.label_types import LabelType, type_of_labels
+from choral.learning.label_types import LabelType, type_of_classes, type_of_labels
 from choral.learning.looks import about_columns
 from choral.learning.outcomes import labelled
 from choral.learning.owners import holders, names_in
-from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
+from choral.learning.reading import (
+    DataSource,
+    Table,
+    check_kind,
+    from_frame,
+    read_csv,
+    read_parquet,
+    with_guessed_dates,
+)
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition
 from choral.learning.text_cells import Cells
@@ -68,7 +78,7 @@ def load(
     source: DataSource,
     *,
     label: str = "label",
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str | int | bool] | None = None,
     label_bounds: Sequence[float] | None = None,
     columns: Mapping[str, Any] | None = None,
     ignore: Sequence[str] = (),
@@ -85,13 +95,15 @@ def load(
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
+    guess: bool = False,
 ) -> Dataset:
     """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
     names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
     device that predicts something else, the column of its file that is its label. An `encoder` turns each row into
-    embeddings, which are the features then.
+    embeddings, which are the features then. Each row is read by itself, by what is `written` of its table; a simulation
+    may `guess` what is left open from the rows, and a note says what it took.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
@@ -99,6 +111,10 @@ def load(
     """
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     named = set(filter(None, (device_column, limit_column, person)))
+    declared_type = type_of_classes(classes) if classes else None
+    if declared_type and isinstance(source, SiteArrays | tuple) and isinstance(next(iter(classes or ())), str):
+        declared_type = "text"  # the labels of arrays are numbers, and these are the names that stand for them
+    classes = None if classes is None else tuple(map(level_of, classes))
     labels: Labels
     label_type: LabelType
     sites = source if isinstance(source, SiteArrays) else None
@@ -116,9 +132,12 @@ def load(
         kinds: list[Numeric | Categorical] = []
         looked: tuple[str, ...] = ()
         features = features if encoder is None else encoder.embed(features)
-        label_type = "text" if classes else type_of_labels(np.asarray(source[1])[:1].tolist())
+        label_type = declared_type or type_of_labels(np.asarray(source[1])[:1].tolist())
     else:
-        tables = labelled(_read(source, written), label, own_labels or {}, columns or {})
+        tables = labelled(_read(source, written, guess=guess), label, own_labels or {}, columns or {})
+        if guess:
+            dated = [name for name, said in (columns or {}).items() if "dates" in said]
+            tables = [(name, with_guessed_dates(table, written, dated)) for name, table in tables]
         if encoder is not None:
             tables = [(name, encoder.part_of(table, {label, *named}, columns)) for name, table in tables]
         kinds, target, origin, looked = _columns_of(
@@ -132,13 +151,10 @@ def load(
             deployment=deployment,
         )
         encoder = None if encoder is None else replace(encoder, inputs=tuple(kinds))
-        features = _joined(
-            [encode(table, kinds) if encoder is None else encoder.of_table(table) for _, table in tables]
-        )
-        labels = _joined([_labels(target, table.cells(label), table.source) for _, table in tables])
+        features, labels = _encoded([table for _, table in tables], kinds, target, encoder)
         names = tuple(name for kind in kinds for name in kind.features)
         classes = target.levels if isinstance(target, Categorical) else None
-        label_type = type_of_labels(tables[0][1].cells(label), classes)
+        label_type = declared_type or _type_of_rows(tables[0][1].cells(label), classes)
     if encoder is not None:
         features = encoder.scaled(features)
         kinds = [*encoder.columns(features.shape[1])]
@@ -155,7 +171,8 @@ def load(
         shares = holders(tables, labels, owners, device_column=device_column, **dealt)  # type: ignore[arg-type]
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
-    notes = (*looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
+    guesses = [_about_guesses(table) for _, table in tables if table.guessed]
+    notes = (*guesses, *looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
     if not keep:
         largest = max(map(len, shares.values()))
         raise TableError(
@@ -166,6 +183,9 @@ def load(
     class_names = tuple(classes or ())
     if number is None and not classes:
         class_names = tuple(str(code) for code in range(int(labels.max()) + 1))
+    if guess:
+        absent = sorted(set(range(len(class_names))) - set(np.unique(labels).tolist()))
+        notes = (*notes, *(f'no row has the class "{class_names[place]}"' for place in absent))
     return Dataset(
         records=Records.taken(features, labels, keep, classes=len(class_names)),
         features=names,
@@ -187,9 +207,25 @@ def _dealt(tables: list[tuple[str, Table]], shares: Mapping[str, NDArray[np.intp
     if not tables:
         return ()
     names = [name for name in tables[0][1].columns if all(name in table.columns for _, table in tables)]
+    files = dict(tables)
+    if all(name in files and files[name].rows == len(rows) for name, rows in shares.items()):
+        own = {name: {column: files[name].columns[column] for column in names} for name in shares}
+        return tuple(replace(files[name], source=name, columns=columns) for name, columns in own.items())
+    written = {replace(table.written, delimiter=None, encoding=None) for _, table in tables}
+    if len(written) > 1:
+        raise ConfigError(
+            "CH104",
+            "files that are written differently are dealt over devices.",
+            why="Questions read all rows of a device in one way.",
+            fix="Write all files alike, or give one file per device.",
+        )
     joined = {name: [cell for _, table in tables for cell in table.cells(name)] for name in names}
     return tuple(
-        Table(source=device, columns={name: [cells[row] for row in rows] for name, cells in joined.items()})
+        Table(
+            source=device,
+            columns={name: [cells[row] for row in rows] for name, cells in joined.items()},
+            written=tables[0][1].written,
+        )
         for device, rows in shares.items()
     )
 
@@ -201,17 +237,18 @@ def read_one(
     shape: Sequence[int] | None = None,
     label: str = "label",
     classes: Sequence[str] | None = None,
+    guess: bool = False,
 ) -> Table:
     """The table in one site's file, or CH300 for a pattern that matches several.
 
     It may also be an .npz file, or a folder of images: arrays of the declared `shape`, with the label as a column.
     """
     if is_arrays(path):
-        if said := next((name for name, value in asdict(written).items() if value is not None), None):
+        if said := next(iter(written.said), None):
             what = f"{said} is given, which only a table's file can have."
             raise ConfigError("CH104", what, where=str(path), fix=f"Leave {said} out.")
         return read_site(path, shape, label, classes)
-    tables = _read(path, written)
+    tables = _read(path, written, guess=guess)
     if len(tables) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
     return tables[0][1]
@@ -219,7 +256,7 @@ def read_one(
 
 def encode_labels(table: Table, target: Numeric | Categorical) -> Labels:
     """The label of each row of a table: the number of its class, or itself scaled to −1…1."""
-    return _labels(target, table.cells(target.name), table.source)
+    return _labels(target, table)
 
 
 def adult_metadata() -> dict[str, Any]:
@@ -263,10 +300,16 @@ def load_adult(
         )
 
 
-def _read(source: DataSource, written: Format) -> list[tuple[str, Table]]:
-    """(device name, table) of every file; one table for a data frame."""
+def _read(source: DataSource, written: Format, *, guess: bool = False) -> list[tuple[str, Table]]:
+    """(device name, table) of every file, or of every data frame of several; one table for one data frame."""
+    if isinstance(source, Mapping | list) and source:
+        named = source.items() if isinstance(source, Mapping) else enumerate(source, start=1)
+        sites = [(str(name) if isinstance(source, Mapping) else f"site-{name}", frame) for name, frame in named]
+        if twice := [name for name, count in Counter(name for name, _ in sites).items() if count > 1]:
+            raise TableError("CH309", f'two sites have the name "{twice[0]}".', fix="Give each its own name.")
+        return [(name, from_frame(frame, written, source=name)) for name, frame in sites]
     if not isinstance(source, str | Path):
-        return [("", from_frame(source))]
+        return [("", from_frame(source, written))]
     pattern = glob.has_magic(str(source)) and not Path(source).exists()  # a file's own name may hold brackets
     paths = sorted(glob.glob(str(source), recursive=True)) if pattern else [str(source)]
     if not paths:
@@ -276,11 +319,14 @@ def _read(source: DataSource, written: Format) -> list[tuple[str, Table]]:
         raise TableError(
             "CH309", f'two files name the device "{twice[0]}".', where=str(source), fix="Rename one of the files."
         )
-    is_parquet = [Path(path).suffix in (".parquet", ".pq") for path in paths]
-    return [
-        (name, read_parquet(path) if parquet else read_csv(path, written))
-        for name, path, parquet in zip(names, paths, is_parquet, strict=True)
-    ]
+    found, faults = [], Faults()
+    for name, path in zip(names, map(Path, paths), strict=True):
+        with faults:
+            check_kind(path)
+            parquet = path.suffix in (".parquet", ".pq")
+            found.append((name, read_parquet(path, written) if parquet else read_csv(path, written, guess=guess)))
+    faults.refuse()
+    return found
 
 
 def _columns_of(
@@ -295,10 +341,12 @@ def _columns_of(
     deployment: bool,
 ) -> tuple[list[Numeric | Categorical], Numeric | Categorical, Origin, tuple[str, ...]]:
     """What the columns are, what the label is, who said so, and what there is to say of it."""
-    first = tables[0]
+    first, faults = tables[0], Faults()
     for table in tables:
-        for name in (label, *declared, *ignore):
-            table.cells(name)  # CH302 where a table lacks it
+        for name in dict.fromkeys((label, *declared, *sorted(ignore))):
+            with faults:
+                table.cells(name)  # CH302 where a table lacks it
+    faults.refuse()
     others = [name for name in first.columns if name != label and name not in ignore]
     wanted = [name for name in others if name in declared or not declared]  # once one is declared, no other is read
     undeclared = [name for name in wanted if name not in declared]
@@ -317,7 +365,11 @@ def _columns_of(
         origin = "the data"
     source = first.source if len(tables) == 1 else "all files"
 
-    taken = {name: infer(name, together(tables, name), source=source) for name in undeclared}
+    taken = {}
+    for name in undeclared:
+        with faults:
+            taken[name] = infer(name, together(tables, name), source=source)
+    faults.refuse()
     kinds = [taken[name][0] if name in taken else declare(name, declared[name]) for name in wanted]
     notes = about_columns(
         {name: look.words for name, (_, look) in taken.items()}, [name for name in others if name not in wanted]
@@ -326,14 +378,31 @@ def _columns_of(
         return kinds, number, origin, notes
     levels = classes
     if levels is None:  # what is missing is no class, and is refused when the rows are encoded
-        levels = sorted({level_of(cell) for cell in together(tables, label) if not is_missing(cell)})
+        parts = together(tables, label)
+        levels = sorted({level_of(cell) for cells, by in parts for cell in cells if not by.is_missing(cell)})
     return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin, notes
 
 
-def together(tables: Sequence[Table], name: str) -> list[Cell]:
-    """The cells of one column of all tables; each file has its own way to write a decimal point."""
-    columns = [table.cells(name) for table in tables]
-    return [cell for cells in columns for cell in (cells.with_points() if isinstance(cells, Cells) else cells)]
+def together(tables: Sequence[Table], name: str) -> Parts:
+    """The cells of one column of all tables, each with the way in which its table is written."""
+    return [(table.cells(name), table.written) for table in tables]
+
+
+def _encoded(
+    tables: Sequence[Table],
+    kinds: Sequence[Numeric | Categorical],
+    target: Numeric | Categorical,
+    encoder: Encoder | None,
+) -> tuple[NDArray[np.float32], Labels]:
+    """Features and labels of all tables; what is wrong with any of them is listed in one go."""
+    features, labels, faults = [], [], Faults()
+    for table in tables:
+        with faults:
+            features.append(encode(table, kinds) if encoder is None else encoder.of_table(table))
+        with faults:
+            labels.append(_labels(target, table))
+    faults.refuse()
+    return _joined(features), _joined(labels)
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -341,18 +410,19 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _labels(target: Numeric | Categorical, cells: Collection[Cell], source: str) -> Labels:
+def _labels(target: Numeric | Categorical, table: Table) -> Labels:
     """The label of each row: the number of its class, or itself scaled to −1…1."""
+    cells = table.cells(target.name)
     if isinstance(target, Categorical):
-        return target.codes(cells, source=source)
-    return target.encode(cells, source=source)[:, 0]
+        return target.codes(cells, source=table.source, written=table.written)
+    return target.encode(cells, source=table.source, written=table.written)[:, 0]
 
 
 def _from_arrays(
     features: DataSource, labels: DataSource, number: Numeric | None
 ) -> tuple[NDArray[np.float32], Labels, tuple[str, ...], Origin]:
     try:
-        matrix, given = np.asarray(features, dtype=np.float32), np.asarray(labels)
+        matrix, given = np.asarray(by_way_of_float64(features), dtype=np.float32), np.asarray(labels)
     except (TypeError, ValueError):
         raise TableError("CH312", "features are not numbers.", fix="Encode them first, or give a data frame.") from None
     classes = np.issubdtype(given.dtype, np.integer) or np.issubdtype(given.dtype, np.bool_)
@@ -364,7 +434,7 @@ def _from_arrays(
             fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
         )
     matrix = as_floats(matrix, "")
-    codes = given.astype(np.int32) if number is None else _labels(number, given.tolist(), "labels")
+    codes = given.astype(np.int32) if number is None else number.encode(given.tolist(), source="labels")[:, 0]
     return matrix, codes, array_features(matrix.shape[1:]), "declared"
 
 
@@ -374,8 +444,8 @@ def _limits(
     """Each device's limit from a column that holds one number on all rows of a device."""
     if column is None:
         return ()
-    cells = [cell for _, table in tables for cell in table.cells(column)]
-    numbers = parse_numbers(cells, source="all rows", name=column)
+    parts = [(table.cells(column), table.source, table.written) for _, table in tables]
+    numbers = _joined([parse_numbers(cells, source=one, name=column, written=by) for cells, one, by in parts])
     for name, rows in shares.items():
         if numbers[rows].min() <= 0 or numbers[rows].min() != numbers[rows].max():
             raise TableError(
@@ -384,6 +454,17 @@ def _limits(
                 fix="Give every row of a device the device's own limit.",
             )
     return tuple(float(numbers[rows[0]]) for rows in shares.values())
+
+
+def _type_of_rows(cells: Collection[Cell], classes: Sequence[str] | None) -> LabelType:
+    """The type of classes that nobody declared: of a frame that of its cells, of a file what others make of it."""
+    return type_of_classes(classes or ()) if isinstance(cells, Cells) else type_of_labels(cells)
+
+
+def _about_guesses(table: Table) -> str:
+    return (
+        f"guessed from the rows of {Path(table.source).name}, which only a simulation does: {', '.join(table.guessed)}"
+    )
 
 
 def _too_small(name: str, rows: int) -> str:

@@ -1,6 +1,5 @@
 """The cells of one column of a file, kept as blocks of text: a Python string per cell takes ten times the file."""
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
@@ -9,10 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.dates import DateOrder
-
 Value = TypeVar("Value")
-_COMMA = re.compile(r"\s*([+-]?\d+(,\d+)?\s*)?")
 _BETWEEN = "\x1f"  # the unit separator of ASCII, which hardly any cell holds
 
 
@@ -24,11 +20,7 @@ class Cells(Collection[str]):
     (4, ['25', '38', 'a', 'b\x1fc'])
     """
 
-    def __init__(
-        self, blocks: Sequence[Sequence[str]] = (), *, decimal_comma: bool = False, dates: DateOrder | None = None
-    ) -> None:
-        """`decimal_comma` if a comma may stand for a decimal point; `dates` is the order of day and month, if known."""
-        self._decimal_comma, self.dates = decimal_comma, dates
+    def __init__(self, blocks: Sequence[Sequence[str]] = ()) -> None:
         self._blocks: list[str | tuple[str, ...]] = []
         self._count = 0
         for block in blocks:
@@ -48,16 +40,6 @@ class Cells(Collection[str]):
 
     def __contains__(self, cell: object) -> bool:
         return any(cell == other for other in self)
-
-    def with_points(self) -> "Cells":
-        """The same with points for decimal commas, where all that are not blank are such numbers; else itself.
-
-        >>> list(Cells([("27,5", "", "31")], decimal_comma=True).with_points())
-        ['27.5', '', '31']
-        """
-        if not self._decimal_comma or not all(_COMMA.fullmatch(cell) for cell in self):
-            return self
-        return Cells([[cell.replace(",", ".") for cell in self]])
 
     def numbers(self) -> NDArray[np.float64] | None:
         """The cells as finite numbers, as `float` reads them; None where one of them may be none.

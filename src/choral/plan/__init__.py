@@ -9,19 +9,30 @@ from typing import Any, Literal, Self
 
 from choral.errors import PlanError
 from choral.plan.budget import Budget
-from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, require_one_of, require_whole, whole_within
+from choral.plan.checks import (
+    MOST_WHOLE,
+    hold_plain_numbers,
+    plain_number,
+    require_keywords,
+    require_number,
+    require_one_of,
+    require_whole,
+    whole_within,
+)
 from choral.plan.local_optimiser import SCHEDULES, Schedule, require_optimiser
+from choral.plan.poisson_room import OVERFLOW, widest
 from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
-    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
-    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
+    "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
+    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OUT_OF_RANGE", "PARTICIPATIONS",
+    "PASSES", "SAMPLINGS",
     "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",
     "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit",
     "UnitName", "Weighing",
-    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
-    "unit_of", "usual_sampling", "whole_within",
+    "hold_plain_numbers", "plain_number", "require_company", "require_keywords", "require_law", "require_number",
+    "require_one_of", "require_whole", "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -45,10 +56,19 @@ MOST_ROUNDING = 0.01  # of the noise on an upload: a device refuses a plan in wh
 COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
 LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
-UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
+OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's range, unless it says so
+UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
-SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S7 and S8)
+SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
+# Versions of the codec. In the first, of plans up to 0.2.0, the range counts γ rows in a batch, of which a Poisson draw
+# has more; discrete Gaussian noise counts as zCDP except where it is added once, and a pull takes nothing off. In the
+# second the range holds every draw, and discrete Gaussian noise is wider by `SMOOTHING` and counts as Gaussian.
+CODECS = 2
+
+
+# What a plan means that does not say it: releases before a number had a choice.
+OF_BEFORE: dict[str, Any] = {"codec": 1}
 
 
 def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
@@ -108,7 +128,8 @@ class Plan:
     which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
     neither leaves anything of the figure with the secure sum. `momentum`, `proximal` (the weight of FedProx's pull to
     the model that was sent) and `schedule` (of the step sizes of a round) say what a device makes of its noisy
-    gradients.
+    gradients. `overflow` and `out_of_range` are the shares of δ that a run keeps for batches that exceed their room, or
+    have a rounded coin, and for updates that leave the range of the codec, whose version is `codec`.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -141,8 +162,12 @@ class Plan:
     momentum: float = 0.0
     proximal: float = 0.0
     schedule: Schedule = "constant"
+    overflow: float = OVERFLOW
+    out_of_range: float = OUT_OF_RANGE
+    codec: int = CODECS
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_whole("devices", self.devices)
         require_whole("cohort", self.cohort, most=self.devices)
         require_whole("rounds", self.rounds)
@@ -155,6 +180,9 @@ class Plan:
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
         require_one_of("unit", self.unit, tuple(UNITS))
+        require_number("overflow", self.overflow, below=1.0)
+        require_number("out_of_range", self.out_of_range, below=1.0)
+        require_whole("codec", self.codec, most=CODECS)
         # Noise on the upload is added to it once, however many local steps there are.
         steps, sampling = (1 if self.on_upload else self.local_steps), self.sampling
         require_law(self.law, local_steps=steps, sampling="partition" if self.protects.clips_update else sampling)
@@ -279,6 +307,27 @@ class Plan:
         return used // self.batches_per_pass if self.partitioned else -(-self.batch * used // self.rows)
 
     @property
+    def most_weight_of_batch(self) -> float:
+        """How many times γ the divisor of a device's batch is, at most: what its update is multiplied by."""
+        return self.batch_of(self.most_weight * self.rows) / self.batch
+
+    @property
+    def widest_batch(self) -> int:
+        """The most records that a batch of any device may hold, however many rows it has.
+
+        >>> plan = Plan(devices=16, cohort=10, rounds=13, rows=2440, batch=244, local_steps=10, step_size=1.0, clip=1.0,
+        ...             noise=0.1)
+        >>> plan.widest_batch
+        360
+        """
+        most_rows = self.most_weight * self.rows
+        batch = self.batch_of(most_rows)
+        if self.partitioned:
+            return batch
+        room = widest(batch, self.rounds * self.local_steps, self.overflow)
+        return min(room, most_rows) if self.weighed else room
+
+    @property
     def least_rows(self) -> int:
         """The fewest rows of a device that takes part; where rows weigh, one for each batch of a pass."""
         if not self.weighed:
@@ -324,6 +373,31 @@ class Plan:
         return self.local_steps * self.step_size
 
     @property
+    def pulled_time(self) -> float:
+        """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
+
+        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0,
+        ...             noise=1.0, sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
+        >>> round(plan.pulled_time, 3)  # nearly the proximal point: κ
+        10.0
+        """
+        if not self.pull or self.step_size < 1e-9 * self.pull:  # floats could no longer tell what so weak a pull takes
+            return self.local_time
+        if self.step_size >= self.pull:  # devices take more and shorter steps, which never move a model by more
+            return self.pull
+        return -self.pull * math.expm1(self.local_steps * math.log1p(-self.step_size / self.pull))
+
+    @property
+    def counted_time(self) -> float:
+        """The time by which a record moves an upload with noise once, 2G/γ of it, as the plan's noise counts it."""
+        return self.local_time if self.strict and self.codec == 1 else self.pulled_time
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
+        return self.strict and (self.once or (self.law == "discrete_gaussian" and self.codec > 1))
+
+    @property
     def update_noise(self) -> float:
         """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
         if self.adaptive:
@@ -335,7 +409,8 @@ class Plan:
         """B, the longest upload where noise is added to it."""
         if self.protects.clips_update:
             return 1.0 if self.adaptive else self.clip
-        return UPLOAD_ROOM * self.clip * self.local_time
+        # A pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound.
+        return UPLOAD_ROOM * self.clip * (self.counted_time if self.strict else self.local_time)
 
     @property
     def gaussian(self) -> bool:
@@ -375,7 +450,8 @@ class Plan:
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
                  ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
                  ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("momentum", 0.0), ("proximal", 0.0),
-                 ("schedule", "constant")}  # fmt: skip
+                 ("schedule", "constant"), ("overflow", OVERFLOW), ("out_of_range", OUT_OF_RANGE),
+                 ("codec", OF_BEFORE["codec"])}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod
@@ -389,7 +465,7 @@ class Plan:
         needed = [field.name for field in fields(cls) if field.default is MISSING]
         if missing := [name for name in needed if name not in values]:
             raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
-        return cls(**dict[str, Any](values))
+        return cls(**OF_BEFORE | dict[str, Any](values))
 
     @property
     def digest(self) -> str:

@@ -28,11 +28,13 @@ from choral.planner.task import (
     PlanningTask,
     Wanted,
     adds_noise_once,
+    left_noise_once,
     many_weights,
     task_of,
     usual_cohort,
 )
 from choral.planner.worth_joining import Prospect
+from choral.privacy.calibrate import spendable
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import adjacency_of
 
@@ -45,6 +47,7 @@ __all__ = [
     "Prospect",
     "adds_noise_once",
     "drowns",
+    "left_noise_once",
     "many_weights",
     "once_numbers",
     "one_step_numbers",
@@ -171,7 +174,7 @@ def _other_sampler(task: PlanningTask, chosen: Option) -> Option | None:
 def _proposal(
     task: PlanningTask, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
 ) -> Proposal:
-    plan, delta = chosen.plan, task.spendable.delta
+    plan, delta = chosen.plan, spendable(task.budget, chosen.plan).delta
     local_steps = 1 if plan.once else plan.local_steps  # without noise they are no steps of Theorem 2
     certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=local_steps)
     step_size = min(plan.step_size, certified) * (1 - 1e-12)  # so that rounding can't lift the condition above 1

@@ -9,7 +9,7 @@ from choral.plan import Against, Plan
 from choral.planner.many_weights import many_weights_numbers
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
-from choral.privacy.calibrate import calibrated, most_draws, most_rounds
+from choral.privacy.calibrate import calibrated, most_draws, most_rounds, spendable
 from choral.privacy.display import figures_up
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import MECHANISMS, against_everyone, with_secure_sum
@@ -17,7 +17,6 @@ from choral.privacy.rules import Loss, adjacency_of
 
 _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
 _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would allow few
-_MOST_DRAWS = most_draws(0.5)  # that δ pays for with batches of half of the rows, and with smaller ones
 _NEAR_BEST = 1.15  # fewer rounds win until they cost more than this
 _ARRIVED = 0.003  # or until this share of where a run starts is left: runs on real tables gained little beyond it
 _RULE: dict[Against, str] = {"everyone": "proved", "server and colluders": "with_secure_sum"}
@@ -147,8 +146,9 @@ def _candidates(
     """(rounds, local steps, noise) of every run that the user's numbers leave open, the noise by closed form."""
     wanted, draft = local_steps or task.fixed("local_steps"), task.draft
     several = (1,) if draft.strict else _LOCAL_STEPS  # of several steps with whole noise nothing is proved
+    most = most_draws(0.5, task.budget.delta)  # with batches of half of the rows, and with smaller ones
     for rounds in (draft.rounds,) if "rounds" in task.given else _ROUNDS:
-        paid = [steps for steps in several if rounds * steps <= _MOST_DRAWS] or [1]
+        paid = [steps for steps in several if rounds * steps <= most] or [1]
         for steps in paid if wanted is None else (wanted,):
             yield rounds, steps, task.screened_noise(rounds, steps, summed=against == "server and colluders")
 
@@ -176,7 +176,7 @@ def solved(
     if learning is None:
         learning = task.fitting_step_size(*shape)
         plan = replace(plan, step_size=learning)
-    part, delta = task.exposure(plan), task.spendable.delta
+    part, delta = task.exposure(plan), spendable(task.budget, plan).delta
     loss = _loss(against, part)
     epsilon = loss.epsilon(delta)
     return Option(
@@ -191,7 +191,7 @@ def solved(
 def _check_given_noise(task: PlanningTask, needed: Exposure, against: Against) -> None:
     if task.noise is None or task.noise >= needed.noise:
         return
-    budget, part = task.spendable, replace(needed, noise=task.noise)
+    budget, part = spendable(task.budget, needed), replace(needed, noise=task.noise)
     reached = _loss(against, part).epsilon(budget.delta)
     ways = [f"noise = {figures_up(needed.noise, 5)}", f"epsilon = {figures_up(reached)}"]
     if _loss(against, replace(part, rounds=1)).epsilon(budget.delta) <= budget.epsilon:

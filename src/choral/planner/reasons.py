@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Plan
 from choral.planner.options import Option
 from choral.planner.task import PlanningTask
+from choral.privacy.calibrate import spendable
 from choral.privacy.display import figures_up
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import Loss
@@ -73,7 +74,7 @@ def _cohort(chosen: Option) -> Row:
 
 
 def _noise(task: PlanningTask, chosen: Option, on: str = "") -> Row:
-    noise, delta = chosen.plan.noise, task.spendable.delta
+    noise, delta = chosen.plan.noise, spendable(task.budget, chosen.plan).delta
     half, twice = (chosen.loss(replace(chosen.part, noise=noise * by)).epsilon(delta) for by in (0.5, 2.0))
     return ("noise", figures_up(noise, 5),
             f"{on}the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
@@ -152,7 +153,7 @@ def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
 
 def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
     """What a careful colleague would add."""
-    lines = []
+    lines = [task.left_once[0].upper() + task.left_once[1:] + "."] if task.left_once else []
     if chosen.against == "everyone" and summed:
         better = summed.guide < 0.9 * chosen.guide
         lines.append(
@@ -162,10 +163,8 @@ def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified:
             f"trust fail.{_TAKE_IT if better else ''}"
         )
         if (of_sum := with_secure_sum(chosen.part)) and isinstance(of_sum, Loss):
-            lines.append(
-                f"As planned, ε is {figures_up(of_sum.epsilon(task.spendable.delta))} against {of_sum.adversary} "
-                f"(rule {of_sum.rule})."
-            )
+            epsilon = of_sum.epsilon(spendable(task.budget, chosen.plan).delta)
+            lines.append(f"As planned, ε is {figures_up(epsilon)} against {of_sum.adversary} (rule {of_sum.rule}).")
     elif summed:
         lines.append(
             f"Should the secure sum fail, ε is {figures_up(chosen.epsilon_against_everyone)} against everyone."

@@ -20,6 +20,7 @@ from choral.plan import (
     SecureSum,
     Unit,
     UnitName,
+    plain_number,
     require_keywords,
     require_number,
     require_one_of,
@@ -137,6 +138,7 @@ class PlanningTask:
     dropouts: int
     against: Against
     once: bool  # whether noise is to be added once, by rule S7
+    left_once: str  # which settings it is because of that it is not, in words; empty where there are none
     noise: float | None
     given: frozenset[str]
 
@@ -242,7 +244,7 @@ def usual_cohort(devices: int) -> int:
 def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     require_keywords(numbers, Wanted)
-    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    given: dict[str, Any] = {name: plain_number(value) for name, value in numbers.items() if value is not None}
     given = {"classes": 2, "model": "logistic", "law": "gaussian", "against": "everyone", **given}
     devices, rows, features = (require_whole(name, given.get(name)) for name in ("devices", "rows", "features"))
     model, law = given["model"], given["law"]
@@ -278,7 +280,7 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
         shape=shape,
         draft=draft,
         against=given["against"],
-        once=_once(model, draft.protects, features, given),
+        **_noise_once(model, draft.protects, features, given),
         noise=given.get("noise"),
         given=frozenset(given),
         **crowd,
@@ -298,6 +300,23 @@ def adds_noise_once(said: NoiseIsAdded | None, *, convex: bool, many: bool, sett
     return convex and not many and not OF_EVERY_STEP.intersection(settings)
 
 
+def left_noise_once(said: NoiseIsAdded | None, *, convex: bool, many: bool, settings: Iterable[str]) -> str:
+    """What to say where noise is in every step only because of settings that describe such steps; else nothing.
+
+    >>> left_noise_once(None, convex=True, many=False, settings=["batch", "cohort"])
+    'noise is added in every step because of batch; to add it once, leave that out or set noise_is_added = "once"'
+    """
+    if said is not None or not adds_noise_once(None, convex=convex, many=many, settings=()):
+        return ""
+    names = sorted(OF_EVERY_STEP.intersection(settings))
+    if not names:
+        return ""
+    them = "that" if len(names) == 1 else "them"
+    because = " and ".join(", ".join(names).rsplit(", ", 1))
+    cure = f'to add it once, leave {them} out or set noise_is_added = "once"'
+    return f"noise is added in every step because of {because}; {cure}"
+
+
 def many_weights(*, features: int, classes: int, against: Against) -> bool:
     """Whether noise in every step does better than noise once: on made-up tables it did so from here on.
 
@@ -307,7 +326,12 @@ def many_weights(*, features: int, classes: int, against: Against) -> bool:
     return against == "everyone" and classes > 2 and (features + 1) * (classes - 1) > MOST_WEIGHTS_ONCE
 
 
-def _once(model: ModelKind, unit: Unit, features: int, given: Mapping[str, Any]) -> bool:
+class _NoiseOnce(TypedDict):
+    once: bool
+    left_once: str
+
+
+def _noise_once(model: ModelKind, unit: Unit, features: int, given: Mapping[str, Any]) -> _NoiseOnce:
     said, convex = given.get("noise_is_added"), model in CONVEX_LINKS
     if said is not None:
         require_one_of("noise_is_added", said, NOISE_IS_ADDED)
@@ -319,7 +343,11 @@ def _once(model: ModelKind, unit: Unit, features: int, given: Mapping[str, Any])
             fix=f'Use one of the models {", ".join(CONVEX_LINKS)}, or noise_is_added = "every step".',
         )
     many = many_weights(features=features, classes=given["classes"], against=given["against"])
-    return adds_noise_once(said, convex=convex and not unit.clips_update, many=many, settings=given)
+    convex = convex and not unit.clips_update
+    return {
+        "once": adds_noise_once(said, convex=convex, many=many, settings=given),
+        "left_once": left_noise_once(said, convex=convex, many=many, settings=given),
+    }
 
 
 def _crowd(cohort: int, colluders: int | None, dropouts: int | None) -> Crowd:

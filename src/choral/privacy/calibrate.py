@@ -1,6 +1,7 @@
 """Noise for a budget and rounds for a noise, under any rule; the way out when a budget can't be reached.
 
-`calibrated` is what the planner and every run use: it alone decides how much of δ is kept for rare failures.
+`calibrated` is what the planner and every run use: its `with_reserves` alone decides how much of δ is kept for rare
+failures.
 
 Every result lands between 0.999 and 1.000 times the target: never above it.
 """
@@ -11,7 +12,8 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from choral.errors import PlanError
-from choral.plan import Budget, Plan, require_number, require_one_of
+from choral.plan import OUT_OF_RANGE, Budget, Plan, require_number, require_one_of
+from choral.plan.poisson_room import MOST_ROUNDED, OVERFLOW
 from choral.privacy import published
 from choral.privacy.display import figures_up
 from choral.privacy.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
@@ -37,68 +39,89 @@ _PROVED: dict[str, Callable[[Exposure], Loss | str]] = {
 }
 RULES: tuple[str, ...] = (*_PROVED, *PAPER_RULES)
 
-OVERFLOW = 1e-8  # β: the chance over a run that a device's Poisson batches exceed their room or have a rounded coin
-MOST_ROUNDED = 0.91  # of β: what the rounding of coins may take of it; the room of batches has the rest
-OUT_OF_RANGE = 1e-8  # the chance over a run that one device's updates leave the codec's range
-RESERVED = OVERFLOW + OUT_OF_RANGE  # of δ: what all rounds of a plan are charged for in addition to their noise
+_RESERVED = 1e-3  # of δ: what each kind of rare failure may take of it, and no more than a plan keeps that says nothing
+_MOST_OF_DELTA = 0.5  # that the rounding of very many coins may take, together with full batches
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
 _LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
 _BAND = 5e-4  # how far below its target a search may stop
 
 
-def room_chance(draws: int, probability: float) -> float:
-    """What the rounding of coins leaves of β, in so many drawn batches, for batches that exceed their room.
-
-    >>> round(room_chance(0, 0.1) * 1e8, 2), round(room_chance(10**9, 0.1) * 1e8, 2)
-    (1.0, 0.09)
-    """
-    return OVERFLOW - min(draws * rounded_coin(probability), MOST_ROUNDED * OVERFLOW)
+def room_chance(plan: Plan, draws: int, probability: float) -> float:
+    """What the rounding of coins leaves of a plan's β, in so many drawn batches, for batches that exceed their room."""
+    return plan.overflow - min(draws * rounded_coin(probability), MOST_ROUNDED * plan.overflow)
 
 
-def most_draws(probability: float) -> int:
-    """How many batches a run may draw with this probability, by what their rounding may take of β.
+def most_draws(probability: float, delta: float) -> int:
+    """How many batches a run may draw with this probability, by what their rounding may take of δ.
 
-    >>> most_draws(0.1) > 60_000, most_draws(0.9) < 7_000
+    >>> most_draws(0.1, 1e-9) > 3000, most_draws(1.0, 1e-9) == 10**9
     (True, True)
     """
     coin = rounded_coin(probability)
-    return int(MOST_ROUNDED * OVERFLOW / coin) if coin else _MOST_ROUNDS
+    return int(MOST_ROUNDED * _MOST_OF_DELTA * delta / coin) if coin else _MOST_ROUNDS
 
 
-def within_draws(plan: Plan) -> Plan:
-    """The plan, or CH204 where it draws more Poisson batches than β pays for.
+def _coin(plan: Plan) -> float:
+    """What the rounding of one drawn batch of a plan may take of δ, at any device.
 
     Where the smallest device draws all of its rows, it rounds nothing, and the rounding of one with more rows is
     bounded by what its steps cost without sampling (docs/accounting.md).
     """
-    draws, rate = plan.rounds * (1 if plan.once else plan.local_steps), plan.batch / plan.rows
-    most = most_draws(rate) if rate < 1 else int(MOST_ROUNDED * OVERFLOW / OWN_COIN)
-    if plan.sampling == "poisson" and not plan.protects.clips_update and draws > most:
-        raise PlanError(
-            "CH204",
-            f"{draws:,} Poisson batches in a run, {most:,} are the most.",
-            why=f"The rounding of so many draws would take more than {OVERFLOW:g} of δ.",
-            fix='Use fewer rounds or local steps, or sampling = "partition", in a new run.',
-        )
+    if plan.partitioned or plan.protects.clips_update:
+        return 0.0
+    rate = plan.batch / plan.rows
+    return rounded_coin(rate) if rate < 1 else OWN_COIN
+
+
+def _draws(plan: Plan) -> int:
+    return plan.rounds * (1 if plan.once else plan.local_steps)
+
+
+def with_reserves(plan: Plan, delta: float) -> Plan:
+    """The plan with what it keeps of δ for rare failures: a thousandth for each, or what rounded coins take.
+
+    Of a δ above 1e-5 no more is kept than of that one. Refused (CH204) where the coins would take half of δ.
+
+    >>> plan = Plan(devices=4, cohort=4, rounds=10, rows=10**6, batch=1000, step_size=0.1, clip=1.0, noise=0.0)
+    >>> kept = with_reserves(plan, 1e-9)
+    >>> kept.overflow < 0.01 * 1e-9, with_reserves(plan, 1e-5) == plan
+    (True, True)
+    """
+    usual = min(OVERFLOW, _RESERVED * delta)
+    needed = _draws(plan) * _coin(plan) / MOST_ROUNDED * (1 + _SLACK)
+    if needed > _MOST_OF_DELTA * delta:
+        raise _too_many_draws(plan, _MOST_OF_DELTA * delta)
+    return replace(plan, overflow=max(usual, needed), out_of_range=min(OUT_OF_RANGE, _RESERVED * delta))
+
+
+def within_draws(plan: Plan) -> Plan:
+    """The plan, or CH204 where it draws more Poisson batches than its β pays for."""
+    if _draws(plan) * _coin(plan) > MOST_ROUNDED * plan.overflow:
+        raise _too_many_draws(plan, plan.overflow)
     return plan
 
 
-def spendable(budget: Budget) -> Budget:
-    """The budget that noise may use up: without the share of δ that is reserved for rare failures.
+def _too_many_draws(plan: Plan, overflow: float) -> PlanError:
+    return PlanError(
+        "CH204",
+        f"{_draws(plan):,} Poisson batches in a run, {int(MOST_ROUNDED * overflow / _coin(plan)):,} are the most.",
+        why=f"The rounding of so many draws would take more than {overflow:g} of δ.",
+        fix='Use fewer rounds or local steps, or sampling = "partition", in a new run.',
+    )
+
+
+def spendable(budget: Budget, plan: Plan | None = None) -> Budget:
+    """The budget that noise may use up: without the shares of δ that a plan keeps for rare failures.
+
+    Without a plan, those that one of few batches keeps.
 
     >>> spendable(Budget(epsilon=1.0, delta=1e-5)).delta == 1e-5 - 2e-8
     True
     """
-    left = budget.delta - OVERFLOW - OUT_OF_RANGE
-    if left <= 0:
-        raise PlanError(
-            "CH201",
-            f"with delta = {budget.delta:g} nothing of it is left for the noise.",
-            why=f"Batches that overflow, rounded coins and updates that leave their range take {RESERVED:g} of δ.",
-            fix=f"Use delta = {10 * RESERVED:g} or more.",
-        )
-    return replace(budget, delta=left)
+    usual = min(OVERFLOW, _RESERVED * budget.delta), min(OUT_OF_RANGE, _RESERVED * budget.delta)
+    overflow, out_of_range = usual if plan is None else (plan.overflow, plan.out_of_range)
+    return replace(budget, delta=budget.delta - overflow - out_of_range)
 
 
 def calibrated(
@@ -119,9 +142,15 @@ def calibrated(
     >>> round(calibrated(plan, Budget(epsilon=1.0, delta=1e-5)).noise, 4)
     0.0349
     """
-    plan = replace(within_draws(plan), noise=1.0)  # where the search starts
+    plan = replace(with_reserves(plan, budget.delta), noise=1.0)  # where the search starts
     part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=dropouts)
-    return replace(plan, noise=smallest_noise(part, spendable(budget), rule, other=other))
+    if rule == "with_secure_sum" and isinstance(reason := with_secure_sum(part), str):
+        raise PlanError(
+            "CH204",
+            f"nothing is proved of the secure sum here: {reason}.",
+            fix='Use one local step, noise_is_added = "once" with a convex model, or against = "everyone".',
+        )
+    return replace(plan, noise=smallest_noise(part, spendable(budget, plan), rule, other=other))
 
 
 def loss_under(rule: str, part: Exposure) -> Loss | published.Published:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.plan import Against, Budget, Plan, SecureSum
-from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
 from choral.privacy.ledger import Charge, Reservation
@@ -46,12 +45,31 @@ class Costs:
 
     def event(self, device: int, rounds_before: int) -> Event:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        part = self.exposure(device, 1)
-        return charging(part).event(part, rounds_before, self.charged_delta(1))
+        key = int(self.rows[device]), rounds_before
+        if key not in self._events:
+            part = self._one_round(device)
+            self._events[key] = charging(part).event(part, rounds_before, self.charged_delta(1))
+        return self._events[key]
+
+    @cached_property
+    def _events(self) -> dict[tuple[int, int], Event]:
+        """What `event` has said, by a device's rows and its rounds before: all are asked for again after each round."""
+        return {}
+
+    def _one_round(self, device: int) -> Exposure:
+        """What this device's records are exposed to in one round; the same for all devices of one size."""
+        rows = int(self.rows[device])
+        if rows not in self._rounds_of_size:
+            self._rounds_of_size[rows] = self.exposure(device, 1)
+        return self._rounds_of_size[rows]
+
+    @cached_property
+    def _rounds_of_size(self) -> dict[int, Exposure]:
+        return {}
 
     def sum_event(self, device: int, rounds_before: int) -> Event | None:
         """The same against a server that sees only sums; None where nothing less is proved of it."""
-        part = self.exposure(device, 1)
+        part = self._one_round(device)
         if isinstance(with_secure_sum(part), str):
             return None
         delta = self.charged_delta(1) + self.secure.failure
@@ -80,7 +98,7 @@ class Costs:
 
         With the secure sum a sparse graph takes its own share in addition.
         """
-        return rounds * RESERVED / self.plan.rounds
+        return rounds * (self.plan.overflow + self.plan.out_of_range) / self.plan.rounds
 
     def epsilon_of_sums(self, part: Exposure, delta: float) -> float | None:
         """ε of an exposure with the secure sum, what the rounds take of δ left out; None where nothing is proved."""
@@ -195,3 +213,12 @@ def most_uploads(planned: int) -> int:
     (5, 17)
     """
     return planned + max(2, -(-planned // 4))
+
+
+def spare_uploads(planned: int) -> int:
+    """For how many failed attempts a limit must have room: one in ten planned rounds, at least one.
+
+    >>> spare_uploads(3), spare_uploads(12), spare_uploads(40)
+    (1, 2, 4)
+    """
+    return max(1, -(-planned // 10))

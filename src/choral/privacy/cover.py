@@ -18,7 +18,7 @@ from choral.privacy.events import Event, Gaussian, Poisson, Skellam, Zcdp
 # What adds up in a ledger. It follows from the studies that were reserved before the first charge, and never changes.
 Currency = Literal["mu", "rho", "rho at whole orders"]
 
-_GRID = 2**13  # points at which a study's curve is compared with a Gaussian's
+POINTS = 2**13  # points at which a study's curve is compared with a Gaussian's
 _ROUNDING = 1e-6  # what is added to the least μ, far more than floats can take from it
 
 
@@ -145,7 +145,7 @@ def _curve(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, An
         else:
             mu_squared += 2 * count * (_exact(event, "mu") or 0.0)
     if not others:
-        return poisson.curve(steps, mu=math.sqrt(mu_squared), least=slack, points=_GRID)
+        return poisson.curve(steps, mu=math.sqrt(mu_squared), least=slack, points=POINTS)
     orders = np.arange(2.0, 514.0) if whole else 1 + np.geomspace(1e-2, 1e4, 512)
     divergences = np.array([_divergence(order, steps, mu_squared, others) for order in orders])
     # The inverse of the conversion of Canonne, Kamath and Steinke (2020), Proposition 12; every order alone is sound.
@@ -154,8 +154,8 @@ def _curve(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, An
     most = float(np.min((starts - math.log(slack)) / above))
     if not most < poisson.LARGEST_EPSILON:
         return np.empty(0), np.empty(0)
-    epsilons = np.linspace(0.0, max(most, 0.0) * (1 + 1e-12) + 1e-300, _GRID)
-    exponents = np.full(_GRID, 0.0)
+    epsilons = np.linspace(0.0, max(most, 0.0) * (1 + 1e-12) + 1e-300, POINTS)
+    exponents = np.full(POINTS, 0.0)
     for start, slope in zip(starts, above, strict=True):
         np.minimum(exponents, start - slope * epsilons, out=exponents)
     return epsilons, np.exp(exponents)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ChoralError, LedgerError, SumError
+from choral.errors import ChoralError, LedgerError, StorageError, SumError
 from choral.protocol.bonds import Bond, check_words, edge_key
 from choral.protocol.end_of_run import END, Account, ChargeReceipt, SignedEnd, sign_end
 from choral.protocol.findings import ready_fields, signed_refusal
@@ -248,13 +248,15 @@ class Device:
         An update that can't be sent leads to a refusal, which reveals something of the data as well: a server that
         could have refusals for nothing would ask until the noise is averaged away.
         """
-        receipt = self._charge(turn.round, turn.attempt)
-        attempts = self._charged(turn.round) + 1
-        kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
-        if self._root is not None:
-            kept["roots"] = (*self.vault.memory.roots, self._root)[-MOST_ROOTS:]
-        kept["opened"], memory = self.vault.opened_after(receipt.entries), self._pairs.stepped(self.vault.memory, turn)
-        self.vault.put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
+        with self.vault.room() as put:  # first: what can't be written down must not be paid for
+            receipt = self._charge(turn.round, turn.attempt)
+            attempts = self._charged(turn.round) + 1
+            kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
+            if self._root is not None:
+                kept["roots"] = (*self.vault.memory.roots, self._root)[-MOST_ROOTS:]
+            kept["opened"] = self.vault.opened_after(receipt.entries)
+            memory = self._pairs.stepped(self.vault.memory, turn)
+            put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
     def _check_cohort(self, message: Omega | Paths, model: memoryview) -> Cohort | PartOfCohort:
         ready, self._ready = self._ready, None
@@ -359,10 +361,10 @@ class Device:
         return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
-        """ν for the next turn, signed; who can't pay for it still opens this one, and says why when called."""
+        """ν for the next turn, signed; who can't pay or write it down still opens this one, and says why later."""
         try:
             return b"".join(self._get_ready(turn))
-        except LedgerError:
+        except (LedgerError, StorageError):
             return None
 
     def _in(self, turn: Turn) -> _Live:

@@ -50,10 +50,11 @@ def plot(name: str, answer: Answer, path: str | Path) -> Path:
 def shown(name: str, answer: Answer) -> Markup:
     """The charts and the first rows of an answer, as a part of a page."""
     curves = drawn(name, answer)
-    rows = [] if curves else answer.rows[:MOST_ROWS]
+    rows = [*([] if curves else answer.rows[:MOST_ROWS]), *answer.about]
     cells = [[_about(row), *(f"{row[key]:,.5g}" for key in _NUMBERS)] for row in rows]
-    more = len(answer.rows) - len(rows)
-    said = [*answer.sentences, *([f"{more:,} more rows are in questions.jsonl."] if rows and more > 0 else [])]
+    more = 0 if curves else len(answer.rows) - MOST_ROWS
+    left = f"{more:,} more rows are" if more > 1 else "One more row is"
+    said = [*answer.sentences, *([f"{left} in questions.jsonl."] if more > 0 else [])]
     if answer.test is not None:
         said.insert(0, "Test: " + ", ".join(f"{key} {value:.4g}" for key, value in answer.test.items()) + ".")
     return together(

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from choral.errors import ConfigError
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.protocol.messages import Turn
 from choral.record import ProbeLine, RunRecord, read_probes, read_run
 from choral.report import parts, words
@@ -24,7 +23,7 @@ def guard_of(record: RunRecord) -> Guard:
     about = record.about
     assert about.secure_sum is not None  # noqa: S101 - a plan with probes has one
     parameters = about.model.parameters + about.plan.adaptive
-    codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=OUT_OF_RANGE)
+    codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=about.plan.out_of_range)
     return Guard.of(about.plan, about.secure_sum, codec, parameters, (device.name for device in about.devices))
 
 
@@ -73,10 +72,11 @@ def answered(record: RunRecord) -> Markup:
     ]
     left_out = sum(sum(rules.values()) for rules in found.refused.values())
     sentence = (
-        f"Each device answered {guard.plan.probes} random projections of its noisy update in "
+        f"Each device answered {words.count(guard.plan.probes, 'random projection')} of its noisy update in "
         f"{words.count(found.rounds, 'round')}; the ε against everyone counts that. Updates were left out "
-        f"{left_out:,} times. Seen through the probes, an update of noise may be {math.sqrt(guard.widest):.2g} "
-        f"times as long as the noise of an honest one; without probes it could be {guard.longest:,.0f} times as long."
+        f"{words.count(left_out, 'time')}. Seen through the probes, an update of noise may be "
+        f"{math.sqrt(guard.widest):.2g} times as long as the noise of an honest one; without probes it could "
+        f"be {guard.longest:,.0f} times as long."
     )
     if not rows:
         return element("p", f"{sentence} Evidence stands against nobody.")
@@ -115,4 +115,4 @@ def _seed(record: RunRecord, guard: Guard, line: ProbeLine) -> bytes:
     if line.context is None and record.about.seed is not None and record.about.predictable:
         return seed_from(record.about.seed, Turn(line.round, line.attempt))
     digests = {guard.names.index(name): bytes.fromhex(sentence) for name, sentence in line.digests.items()}
-    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched)
+    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched_in(line))

@@ -6,6 +6,7 @@ from choral.asking.catalogue import ROUNDS, estimate
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.errors import TableError
+from choral.printable import number_of
 from choral.privacy.display import up
 from choral.record import About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
 from choral.report import answers, parts
@@ -32,19 +33,20 @@ def asked_questions(record: RunRecord) -> Markup:
         [
             str(one.number),
             parts.short(one.words, 200),
-            f"{len(one.included)} devices, {one.rows:,} rows",
+            f"{number_of(len(one.included), 'device')}, {number_of(one.rows, 'row')}",
             f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
             f"{one.l2 * math.sqrt(one.rows) / 2:.4g}",
         ]
         for one in plain[:MOST_SHOWN]
     ]
     rounds = len(answered) - len(plain)
-    also = f" {rounds} of them were sums of models." if rounds else ""
+    also = f" {rounds} of them {'was a sum' if rounds == 1 else 'were sums'} of models." if rounds else ""
+    left = loss.most - len(answered)
     cost = (
         f"Each question costs ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
         f"against {loss.adversary_sum}; all {loss.most} that may be asked cost ε ≤ {up(loss.epsilon_in_all)} and "
         f"ε ≤ {up(loss.epsilon_sum_in_all)} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}). The statement above "
-        f"contains them.{also} {loss.most - len(answered)} of {loss.most} were not answered."
+        f"contains them.{also} {left} of {loss.most} {'was' if left == 1 else 'were'} not answered."
     )
     listed = (
         [parts.table(("number", "question", "asked of", "noise (sd)", "sampling (sd), at most"), rows)] if rows else []
@@ -95,8 +97,9 @@ def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Mark
             f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
         )
         cost = (
-            f"{loss.sums} sums, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
-            f"against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}).{figures}"
+            f"{number_of(loss.sums, 'sum')}, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and "
+            f"ε ≤ {up(loss.epsilon_sum, 4)} against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, "
+            f"{loss.adjacency}).{figures}"
         )
         effects = answers.shown(question.name, made.model.effects)
         found.append(together(element("h3", parts.short(line.words, 200)), element("p", cost), effects))
@@ -107,7 +110,7 @@ def asked_so_far(record: RunRecord, device: int | None = None) -> Markup:
     """The questions of a run as they come, the latest first; those of one device, where it has a number."""
     answered = list(read_questions(record.folder))
     listed = [
-        element("li", f"{one.number}: {parts.short(one.words, 120)} ({one.rows:,} rows)")
+        element("li", f"{one.number}: {parts.short(one.words, 120)} ({number_of(one.rows, 'row')})")
         for one in reversed(answered)
         if device is None or device in one.included
     ]
@@ -149,7 +152,7 @@ def _models(record: RunRecord, terms: AskTerms) -> list[str]:
         made = from_register(read_model(question, terms.columns), terms, register)
         numbers = () if made is None else tuple(one.number for one in made.sums)
         if made is None or list(line.state) != made.model.state.tolist() or line.numbers != numbers:
-            wrong.append(f"the model of {len(line.numbers)} sums does not follow from the register")
+            wrong.append(f"the model of {number_of(len(line.numbers), 'sum')} does not follow from the register")
     return wrong
 
 

@@ -16,22 +16,21 @@ from numpy.typing import NDArray
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
-from choral.errors import ConfigError, PlanError, TableError, TrustError
-from choral.learning.columns import Categorical, Numeric, encode, level_of
+from choral.errors import ConfigError, Faults, PlanError, TableError, TrustError
+from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode
 from choral.learning.encoder import Encoder, about_encoder
-from choral.learning.label_types import type_of_labels
+from choral.learning.label_types import type_of_classes
+from choral.learning.models import Maker
 from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
-from choral.learning.reading import OPEN, Format, Table
+from choral.learning.reading import Table
 from choral.learning.records import Labels, Records, by
 from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_labels, read_one
-from choral.learning.text_cells import Cells
-from choral.plan import Plan, SecureSum
+from choral.plan import OF_BEFORE, Plan, SecureSum
 from choral.protocol.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import WHOLE_LISTS, Terms
-from choral.run.code import Maker
 from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.planning import plan_of
@@ -180,7 +179,7 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted(self.file.plan, Plan, "plan")
+        return converted({**OF_BEFORE, **self.file.plan}, Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:
@@ -238,21 +237,29 @@ class Agreement:
         data = self.job.data
         if data.label_bounds is not None:
             return Numeric(name=data.label, low=data.label_bounds[0], high=data.label_bounds[1])
-        return Categorical(name=data.label, levels=tuple(map(level_of, data.classes or ())))
+        return Categorical(name=data.label, levels=tuple(data.class_names or ()))
 
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
-        """The table in a file, by what its owner says of its format, else the job, else the file itself."""
+        """The table in a file, by what its owner says of its format, else the job, else the file's header line."""
         data = self.job.data
         table = read_one(
-            path, written.over(data.written), shape=data.row_shape, label=self.target.name, classes=data.classes
+            path, written.over(data.written), shape=data.row_shape, label=self.target.name, classes=data.class_names
         )
         return with_outcome(table, self.target.name, written.outcome, list(self.reads))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
+        faults = Faults()
+        with faults:
+            features = self._features(table)
+        with faults:
+            labels = encode_labels(table, self.target)
         try:
-            return self._features(table), encode_labels(table, self.target)
+            faults.refuse()
+            return features, labels
         except TableError as error:
+            if error.parts:
+                raise
             asked = f"Correct your file; or ask the coordinator, whose choral.toml declares the columns: {error.fix}"
             raise TableError(error.code, error.what, where=error.where, why=error.why, fix=asked) from None
 
@@ -309,7 +316,7 @@ class Agreement:
             columns=self.columns,
             target=self.target if isinstance(self.target, Numeric) else None,
             encoder=self.encoder,
-            label_type=type_of_labels(Cells(), classes),
+            label_type=type_of_classes(self.job.data.classes or ()),
             notes=(f"each site has {many} rows; nobody else knows how many", *self._about_encoder),
         )
         model = model_of(self.job, shape=row_of(self.job), classes=len(classes), maker=self.maker)

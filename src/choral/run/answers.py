@@ -65,6 +65,7 @@ class AskedAnswer:
             "question": json.loads(self.question.canonical()),
             "words": self.question.words(),
             "rows": answer.rows,
+            "about": [dict(line) for line in answer.about],
             "is_rough": answer.is_rough,
             "test": None if answer.test is None else dict(answer.test),
             "block": answer.block,

@@ -100,7 +100,7 @@ def check_names(file: "StudyFile", job: Job) -> None:
     for device in file.devices:
         require_device_name(device.id)
     data = job.data
-    words = [("a class", word) for word in data.classes or ()] + [("the label's name", data.label)]
+    words = [("a class", word) for word in data.class_names or ()] + [("the label's name", data.label)]
     words += [("a column's name", name) for name in (data.person, data.text) if name is not None]
     words += [("the encoder's file", data.encoder_file)] if data.encoder_file else []
     for column in inputs_of(job):

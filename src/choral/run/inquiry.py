@@ -15,6 +15,7 @@ from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
+from choral.config import Job
 from choral.errors import ConfigError, LedgerError, SumError
 from choral.learning.reading import DataSource
 from choral.protocol.messages import QUESTIONS, Turn
@@ -35,7 +36,7 @@ from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder
 from choral.run.modelling import AskedTables, expected_of, fit, keep_model, measured, planned_model
 from choral.run.places import Opened, terms_of
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, preparation
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, check_rows, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
 from choral.run.study import Study, settle
@@ -55,6 +56,7 @@ class Inquiry:
             )
         self.kind, self.study, self.folder, self.drop = kind, study, folder, drop
         check_columns(study.job, study.data.tables[0])
+        check_rows(study.job, max(table.rows for table in study.data.tables))
         self.terms = AskTerms.of(study.job, run=study.plan.digest, devices=study.plan.devices)
         self.register = AnswerRegister(folder)
 
@@ -114,6 +116,7 @@ class Inquiry:
         )
 
     def _answered(self, checked: CheckedQuestion, state: NDArray[np.float64], books: Books) -> AnsweredQuestion:
+        checked.question.require_current()
         number = self._next_number(books)
         cohort = self._willing(books, number)
         turn = Asking(checked=checked, state=state, cohort=tuple(cohort), number=number)
@@ -174,8 +177,12 @@ class Inquiry:
 
 def begun(kind: Kind, data: DataSource, settings: dict[str, Any], *, out: Path, drop: float = 0.0) -> Inquiry:
     """The questions of a new run: its folder has what `choral resume` needs to train in it, from the same ledgers."""
-    job, source = job_and_source(data, settings)
-    study = settle(job, source, keep_tables=True)
+    return begun_with(kind, *job_and_source(data, settings), out=out, drop=drop)
+
+
+def begun_with(kind: Kind, job: Job, source: DataSource, *, out: Path, drop: float = 0.0) -> Inquiry:
+    """The same for a job that is there already, and the data that it does not name."""
+    study = settle(job, source, keep_tables=True, guess=kind == "simulation")
     inquiry = Inquiry(kind, study, folder=out, drop=drop)  # refused before a folder is made
     Run(kind, study, folder=RunFolder.create(out), drop=drop).begin()
     return inquiry

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,16 @@ from choral.asking.answer import Expected
 from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven
 from choral.asking.models import SumModel, read_model
 from choral.asking.percentiles import Percentiles
-from choral.asking.question import Question
+from choral.asking.question import FIRST, Question
+from choral.asking.summand import DeclaredColumns
 from choral.errors import LedgerError
+from choral.learning.columns import Numeric
 from choral.learning.reading import Table
 from choral.learning.splits import shares_of
 from choral.record import MODELS, AnsweredQuestion, SumModelLine, read_sum_models
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import append_line, now
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, declared_columns
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 
@@ -53,7 +55,7 @@ class AskedTables:
         for device, table in enumerate(study.data.tables):
             parts = shares_of(table.rows, device=device, seed=seed, validation=data.validation, test=data.test)
             train.append(_rows(table, np.sort(np.concatenate(parts[:2]))))
-            test.append(_rows(table, parts[2]))
+            test.append(_plain(_rows(table, parts[2]), declared_columns(study.job)))
         held = {name: [cell for part in test for cell in part.cells(name)] for name in test[0].columns}
         judge = Table(source="test rows", columns=held)
         return cls(whole=study.data.tables, train=tuple(train), test=judge if judge.rows else None)
@@ -65,7 +67,18 @@ class AskedTables:
 
 def _rows(table: Table, rows: NDArray[np.intp]) -> Table:
     columns = {name: list(table.cells(name)) for name in table.columns}
-    return Table(source=table.source, columns={name: [cells[row] for row in rows] for name, cells in columns.items()})
+    return replace(table, columns={name: [cells[row] for row in rows] for name, cells in columns.items()})
+
+
+def _plain(table: Table, declared: DeclaredColumns) -> Table:
+    """The same with floats for numbers and None for no value: files that are written differently can be joined then."""
+    columns = {
+        name: table.written.numbers(cells).tolist()
+        if isinstance(declared.get(name), Numeric)
+        else [None if table.written.is_missing(cell) else cell for cell in cells]
+        for name, cells in table.columns.items()
+    }
+    return Table(source=table.source, columns=columns)
 
 
 def state_digest(state: State) -> str:
@@ -91,11 +104,12 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
 
     CH407 where the study has too few questions left for it; nothing was asked and nothing is charged then.
     """
+    question = _as_begun(question, register)
     model, left = read_model(question, terms.columns), terms.price.most - used
     if not isinstance(model, Percentiles):
         begun, most = _begun(question, register), max(left - model.before, 1)
         rounds = question.parameters.get("rounds") or begun or min(model.round.rounds, most)
-        question = Question(name=question.name, parameters={**question.parameters, "rounds": rounds})
+        question = question.with_parameters({**question.parameters, "rounds": rounds})
         model = read_model(question, terms.columns)
     for one in model.questions:  # refused before the first of them is asked
         terms.read(one.canonical())
@@ -103,7 +117,8 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
     if (needed := model.sums - done) > left:
         raise LedgerError(
             "CH407",
-            f"the model takes {needed} more sums, and {left} of {terms.price.most} questions are left.",
+            f"the model takes {needed} more sum{'s' * (needed != 1)}, and {left} of {terms.price.most} questions "
+            f"{'is' if left == 1 else 'are'} left.",
             why="Nothing was sent.",
             fix=f"Use fewer rounds, or a study with [ask] most = {needed + used} or more.",
         )
@@ -117,11 +132,18 @@ def expected_of(model: SumModel, terms: AskTerms, *, rows: int, devices: int) ->
     return model.expected(rows=rows, deviation=deviation), deviation
 
 
+def _as_begun(question: Question, register: AnswerRegister) -> Question:
+    """The question of the first version, where the register has sums of that one: they are not asked for again."""
+    first = replace(question, version=FIRST)
+    is_begun = "rounds" not in question.parameters and _begun(first, register) is not None
+    return first if is_begun or any(_is_step(known, first) for known in register.answered) else question
+
+
 def _begun(question: Question, register: AnswerRegister) -> object:
     """The rounds of the same model that the register has a part of."""
     for known in register.answered:
         rounds = Question.read(known.question.encode()).parameters.get("rounds")
-        settled = Question(name=question.name, parameters={**question.parameters, "rounds": rounds})
+        settled = question.with_parameters({**question.parameters, "rounds": rounds})
         if rounds is not None and _is_step(known, settled):
             return rounds
     return None
@@ -133,7 +155,7 @@ def _is_step(known: AnsweredQuestion, model: Question) -> bool:
     if asked.name not in catalogue.ROUNDS or catalogue.approved_as(asked.name) != model.name:
         return False
     parameters = {key: value for key, value in asked.parameters.items() if key not in ("take", "low", "high")}
-    return Question(name=model.name, parameters=parameters).canonical() == model.canonical()
+    return asked.with_parameters(parameters, name=model.name).canonical() == model.canonical()
 
 
 def fit(

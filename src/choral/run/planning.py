@@ -12,13 +12,14 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
-from choral.plan import LEAST_PROBES, Budget, Plan, SecureSum, UnitName, Weighing, require_company
+from choral.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
     Prospect,
     adds_noise_once,
     drowns,
+    left_noise_once,
     many_weights,
     once_numbers,
     one_step_numbers,
@@ -27,7 +28,7 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.planner.task import PlanningTask
-from choral.privacy.calibrate import RESERVED, calibrated, within_draws
+from choral.privacy.calibrate import calibrated, with_reserves
 from choral.privacy.exposure import crowd_of, rounds_each
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
@@ -157,11 +158,28 @@ def server_step_of(
 
 def _adds_noise_once(job: Job, model: Model) -> bool:
     """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
+    return adds_noise_once(**_about_noise(job, model))
+
+
+def noise_in_words(job: Job, model: Model) -> str:
+    """Which settings it is because of that noise is in every step, and not once; empty where there are none."""
+    return left_noise_once(**_about_noise(job, model)).replace("local_steps", "steps")  # as [local] has it
+
+
+class _AboutNoise(TypedDict):
+    said: NoiseIsAdded | None
+    convex: bool
+    many: bool
+    settings: set[str]
+
+
+def _about_noise(job: Job, model: Model) -> _AboutNoise:
+    """What decides whether noise is added once."""
     # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
     open_to_once = job.privacy.epsilon is not None and not job.privacy.protects.clips_update
-    said = job.privacy.noise_is_added or (None if open_to_once else "every step")
+    said: NoiseIsAdded | None = job.privacy.noise_is_added or (None if open_to_once else "every step")
     many = many_weights(features=model.features, classes=model.classes, against=job.privacy.against)
-    return adds_noise_once(said, convex=_convex(model), many=many, settings=_settings(job))
+    return {"said": said, "convex": _convex(model), "many": many, "settings": _settings(job)}
 
 
 def _takes_one_step(job: Job, model: Model) -> bool:
@@ -317,13 +335,14 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
     return plan
 
 
-def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
+def prospect_of(job: Job, model: Model, secure: SecureSum, *, rows: Sequence[int]) -> Prospect | None:
     """What can be expected of a run, from public numbers, or None where nothing is known: networks, sums, no ε."""
     if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update or job.on_sums:
         return None
     trusted = secure.honest_noises(secure.adversary)
     return Prospect(
-        budget=_budget(job), devices=devices, rows=rows, features=model.features, classes=model.classes,
+        budget=_budget(job), devices=len(rows), rows=sum(rows) / len(rows), sizes=tuple(rows), features=model.features,
+        classes=model.classes,
         honest_noises=1 if job.privacy.against == "everyone" else trusted, trusted_noises=trusted,
     )  # fmt: skip
 
@@ -368,7 +387,7 @@ def _task(
     privacy = job.privacy
     return task_of(
         epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
-        delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
+        delta=privacy.delta,
         devices=devices, rows=rows, features=model.features, classes=model.classes, model=model.plainest,
         sampling=job.sampling(once=False), law=privacy.law, against=privacy.against,
         **crowd_of(secure), **given, **_unit(job),
@@ -389,7 +408,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     if privacy.epsilon is not None or plan.noise > 0:
         require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
-        return within_draws(plan) if plan.noise > 0 else plan
+        return with_reserves(plan, privacy.delta) if plan.noise > 0 else plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
     if privacy.against == "everyone":
         return calibrated(plan, budget, other=None if asked is None else asked.reserved)

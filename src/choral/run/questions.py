@@ -14,7 +14,7 @@ from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
 from choral.errors import ConfigError, LedgerError, TableError, TrustError
-from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
 from choral.plan import SecureSum
@@ -24,7 +24,7 @@ from choral.privacy.private_sums import SumNoise, SumPrice
 from choral.protocol.messages import QUESTIONS
 from choral.protocol.respondent import Prepare, Prepared
 from choral.secagg.masks import Stream, Words
-from choral.secagg.whole import WholeCodec
+from choral.secagg.whole import MOST_ROWS, WholeCodec
 
 NO_STATE: NDArray[np.float64] = np.empty(0)
 
@@ -75,7 +75,7 @@ def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
     None: only its bounds may be asked for.
     """
     data = job.data
-    columns, label, classes = data.columns or {}, data.label, data.classes
+    columns, label, classes = data.columns or {}, data.label, data.class_names
     if data.builtin is not None:
         public = adult_metadata()
         columns, label, classes = {**public["columns"], **columns}, ADULT_LABEL, public["classes"]
@@ -83,7 +83,7 @@ def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
     if data.label_bounds is not None:
         declared[label] = Numeric(name=label, low=data.label_bounds[0], high=data.label_bounds[1])
     elif classes is not None:
-        declared[label] = Categorical(name=label, levels=tuple(map(level_of, classes)))
+        declared[label] = Categorical(name=label, levels=tuple(classes))
     wanted = job.ask.columns
     return declared if wanted is None else {name: declared.get(name) for name in wanted}
 
@@ -93,6 +93,20 @@ def check_columns(job: Job, table: Table) -> None:
     if job.ask.allowed:
         for name in declared_columns(job):
             table.cells(name)
+
+
+def check_rows(job: Job, rows: int) -> None:
+    """Nothing, or CH206 for a device that may be asked and has more rows than an answer's words have room for.
+
+    Its answers would be refused only after it had paid for them.
+    """
+    if job.ask.allowed and rows > MOST_ROWS:
+        raise TableError(
+            "CH206",
+            f"{rows:,} rows of one device, and a question has room for {MOST_ROWS:,}.",
+            why="Nothing was asked and nothing was charged.",
+            fix="Give fewer rows, divide them between several devices, or leave [ask] out of the study.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -286,6 +300,7 @@ def preparation(
 
     def prepare(data: bytes) -> Prepared:
         checked = terms.read(data)
+        checked.question.require_current()
 
         def payable(round_number: int, _attempt: int) -> None:
             terms.check(ledger, number_of(round_number))

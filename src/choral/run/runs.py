@@ -1,5 +1,6 @@
 """A run, started or resumed: a study, a place and a folder joined."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,8 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
+from choral.learning.torch_door import named_maker
+from choral.plan import CODECS
 from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,
@@ -37,40 +40,32 @@ from choral.record import (
 from choral.run.baselines import baselines
 from choral.run.folder import RunFolder, now, versions
 from choral.run.metrics import measured, metrics
-from choral.run.places import PLACES, Place
+from choral.run.places import MOST_SHOWN, PLACES, Place, engine_of
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of, settle
-from choral.run.sum_study import require_training, shape_of, sums_of, with_proposed_kind
+from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
 Kind = Literal["simulation", "rehearsal"]
-
-
-def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | None = None) -> Result:
-    """The result of Algorithm 1 on the fast engine, or with the whole protocol in one process.
-
-    `data` is a choral.toml, a table, a glob, a frame or arrays; the settings are the keys of choral.toml, each checked
-    there, and `out`, `drop` and `compare`, which are flags of the verbs.
-    """
-    settings = dict(settings)
-    out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
-    if log is not None and out is None:
-        raise ConfigError("CH104", f'log = "{log.kind}" without a run folder.', fix="Give the folder as out=.")
-    job, source = job_and_source(data, settings)
-    job, _ = with_proposed_kind(job, source)
-    require_training(job)
-    study = settle(job, source)
-    folder = None if out is None else RunFolder.create(Path(out))
-    return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
+LONG = 100  # rounds, from which on some are tried for how long they take
+TRIALS, MOST_TRIED = 3, 2.0  # so many, and no further one after so many seconds
 
 
 def resume(
-    path: str | Path, data: DataSource = None, *, log: Log | None = None, reached: Callable[[], None] = unheard
+    path: str | Path,
+    data: DataSource = None,
+    *,
+    model: object = None,
+    log: Log | None = None,
+    reached: Callable[[], None] = unheard,
 ) -> "Run":
-    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
-    about, study = settled_again(path, data, reached=reached)
+    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory.
+
+    `model` is what it was started with, where that was no name and no function of a module.
+    """
+    about, study = settled_again(path, data, model=model, reached=reached)
     require_training(study.job)
     folder = RunFolder(Path(path))
     kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
@@ -80,7 +75,12 @@ def resume(
 
 
 def settled_again(
-    path: str | Path, data: DataSource = None, *, keep_tables: bool = False, reached: Callable[[], None] = unheard
+    path: str | Path,
+    data: DataSource = None,
+    *,
+    model: object = None,
+    keep_tables: bool = False,
+    reached: Callable[[], None] = unheard,
 ) -> tuple[About, Study]:
     """What a run that has begun and not ended was, and its study; CH802 where data or settings are others by now."""
     about = read_run(path).about
@@ -91,6 +91,8 @@ def settled_again(
             "CH800", "is finished.", where=str(path), fix="Read it with choral report, or start a new run."
         )
     job = config.parse(about.job, source=about.job_source or "run.json")
+    if model is not None:
+        job = replace(job, maker=named_maker(model)[1])
     if data is None and about.in_memory:
         raise StorageError(
             "CH802",
@@ -98,7 +100,14 @@ def settled_again(
             where=str(path),
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
-    study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
+    study = settle(
+        job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, guess=about.traits.repeats,
+        reached=reached,
+    )  # fmt: skip
+    if about.plan.codec < CODECS:  # an earlier version planned it: its reserves of δ, and the noise for what they left
+        begun = {name: getattr(about.plan, name) for name in ("noise", "overflow", "out_of_range", "codec")}
+        plan = replace(study.plan, **begun)
+        study = replace(study, plan=plan, codec=codec_of(plan, study.secure, study.model))
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
@@ -178,6 +187,28 @@ class Run:
     def rounds_left(self) -> int:
         """How many rounds the plan still has."""
         return self.study.plan.rounds - self.first + 1
+
+    def seconds_ahead(self) -> float:
+        """How long the rounds that are left take here at the least, measured; 0.0 where they are too few to ask.
+
+        Measured are rounds of training that nobody pays for or keeps, and what it takes to work out the ε of a round in
+        the middle of the run. Masks, files and tests come on top.
+        """
+        study, left = self.study, self.rounds_left
+        if left < LONG:
+            return 0.0
+        engine, cohort, parameters = engine_of(study), np.arange(study.plan.cohort), study.trained.start(0)
+        seconds, begin = math.inf, time.monotonic()
+        for number in range(TRIALS):  # the fastest one: the first is compiled on the way
+            began = time.monotonic()
+            engine.train(parameters, number, cohort)
+            seconds = min(seconds, time.monotonic() - began)
+            if time.monotonic() - begin > MOST_TRIED:
+                break
+        began = time.monotonic()
+        if study.costs.private and study.plan.devices <= MOST_SHOWN:
+            study.costs.spent_by_all(np.minimum(study.costs.allowed_rounds, study.plan.rounds - left // 2))
+        return left * (seconds + time.monotonic() - began)
 
     @property
     def stopped(self) -> str:
@@ -336,6 +367,7 @@ class Run:
             target=data.target,
             label_type=data.label_type,
             encoder=data.encoder,
+            written=study.job.data.written,
             privacy=outcome.privacy,
             test=outcome.test,
             baselines=outcome.baselines,
@@ -376,6 +408,7 @@ class Run:
         shown = 0 if self.sight is None else len(self.sight.computed)
         asked = 0 if self.folder is None else len(list(read_questions(self.folder.path)))
         sizes = not self.traits.deployed
+        seen_by = "the server and devices of the cohort" if self.traits.masked else "the server"  # who mask see lists
         test, sure = self.merits()
         return Outcome(
             finished=now(),
@@ -395,6 +428,8 @@ class Run:
                 stopped=self._stopped_by_choice,
             ),
             sight=self.sight,
-            releases=releases(plan, done, compare=self.compare, sizes=sizes, shown=shown, questions=asked),
+            releases=releases(
+                plan, done, compare=self.compare, sizes=sizes, seen_by=seen_by, shown=shown, questions=asked
+            ),
             files={},
         )

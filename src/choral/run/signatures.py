@@ -106,7 +106,7 @@ def sign_off(folder: Path, names: Sequence[str], *, run: str, result: Outcome, p
             roster=roster,
             record=record,
             model=parameter_bytes(parameters),
-            paid=sum(charge.plan == run for charge in ledger.balance.charges),
+            paid=ledger.balance.charges_of(run),
             entries=ledger.receipt.entries,
             seal=ledger.receipt.seal,
         )

@@ -13,7 +13,6 @@ from choral.learning.batches.poisson import PoissonDrawer
 from choral.plan import Plan
 from choral.privacy import groups, private_sums
 from choral.privacy.account import account_of
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import Costs
 from choral.privacy.events import Event
 from choral.privacy.exposure import Exposure
@@ -216,7 +215,7 @@ def _several(costs: Costs, device: int, rounds: int, delta: float, form: Several
     rows = min(groups.EXAMPLE, size)
     events: list[Event] = [costs.event(device, before) for before in range(rounds)]
     events += [] if costs.questions is None else [costs.questions.reserved]
-    charged = rounds * OUT_OF_RANGE / plan.rounds
+    charged = rounds * plan.out_of_range / plan.rounds
     if (part := costs.exposure(device, rounds)).sampled:
         draws, rounded = replace(plan, local_steps=1) if plan.once else plan, form == "all"
         room = PoissonDrawer(plan=draws).room(size, rounded=rounded)
@@ -253,9 +252,18 @@ def _with_colluders(
 
 
 def releases(
-    plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, shown: int = 0, questions: int = 0
+    plan: Plan,
+    rounds: int,
+    *,
+    compare: bool,
+    sizes: bool = True,
+    seen_by: str = "the server",
+    shown: int = 0,
+    questions: int = 0,
 ) -> tuple[Release, ...]:
     """Everything that left the devices, and what protects it; `sizes` if their numbers of rows did.
+
+    `seen_by` says who sees who took part, which depends on the kind of run.
 
     `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
     """
@@ -275,7 +283,7 @@ def releases(
         ),
         Release(
             what="who took part" + (", and each device's number of rows" if sizes else ""),
-            to="the server",
+            to=seen_by,
             times=rounds,
             protected_by="nothing: declared public",
         ),
@@ -284,7 +292,8 @@ def releases(
         covered = f"{noisy}, no mask: the ε against everyone covers it"
         left += [
             Release(
-                what=f"{plan.probes} random projections of each device's update, and one along the common direction",
+                what=f"{plan.probes} random projections of each device's update, and up to four along the common "
+                "direction and single devices' earlier updates",
                 to="the server",
                 times=rounds,
                 protected_by=covered,

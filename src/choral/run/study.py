@@ -18,7 +18,7 @@ from choral.learning import tables
 from choral.learning.arrays import read_images, read_npz
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.encoder import Encoder
-from choral.learning.models import KINDS, Model
+from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
 from choral.learning.records import Records, by
@@ -26,9 +26,7 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
-from choral.run.code import Maker
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
@@ -73,7 +71,7 @@ class Study:
     @property
     def prospect(self) -> Prospect | None:
         """What can be expected of the run, from public numbers."""
-        return prospect_of(self.job, self.model, self.secure, devices=self.plan.devices, rows=float(self.rows.mean()))
+        return prospect_of(self.job, self.model, self.secure, rows=self.rows.tolist())
 
     @property
     def noise_drowns(self) -> bool:
@@ -106,19 +104,20 @@ def settle(
     seed: int | None = None,
     seeded: bool | None = None,
     keep_tables: bool = False,
+    guess: bool = False,
     reached: Callable[[], None] = unheard,
 ) -> Study:
     """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
 
     A run that goes on after a crash brings the seed that it began with. Questions are about the rows as they are, so
-    `keep_tables` keeps those as well. `reached` is called three times on the way:
-    when the data, the plan and what each device can afford are there.
+    `keep_tables` keeps those as well. A simulation may `guess` from the rows how files are written. `reached` is called
+    three times on the way: when the data, the plan and what each device can afford are there.
     """
     if seed is None:
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
-    data, described = _load(job, source, dealt, keep_tables=keep_tables)
+    data, described = _load(job, source, dealt, keep_tables=keep_tables, guess=guess)
     split = _split(job, data, dealt)
     if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
         data, split = kept, _split(job, kept, dealt)
@@ -152,7 +151,7 @@ def settle(
     return study
 
 
-def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tuple[Dataset, str]:
+def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
     settings = job.data
     if source is None and settings.builtin == "adult":
@@ -190,6 +189,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         skew=settings.skew,
         seed=seed,
         keep_tables=keep_tables,
+        guess=guess,
     )
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
@@ -215,9 +215,9 @@ def _found(job: Job, path: str) -> DataSource:
     """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
     data = job.data
     if data.npz is not None:
-        return read_npz(job.pattern(path), data.row_shape, data.classes)
+        return read_npz(job.pattern(path), data.row_shape, data.class_names)
     if data.images is not None:
-        return read_images(job.pattern(path), data.row_shape or (), data.classes)
+        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
     return job.pattern(path)
 
 
@@ -257,7 +257,7 @@ def _with_enough_rows(job: Job, data: Dataset, trained_on: NDArray[np.int64]) ->
 
 def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
     """How updates of this model become ring integers; what may leave its range is charged for."""
-    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=OUT_OF_RANGE)
+    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=plan.out_of_range)
 
 
 def check_delta(job: Job, rows: int) -> None:
@@ -274,7 +274,8 @@ def check_delta(job: Job, rows: int) -> None:
 def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | None = None) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for rows of this shape.
 
-    Without a `maker` the function is looked for among what Python has installed, then next to the job's file.
+    Without a `maker`, and where none was given from Python, the function is looked for among what Python has installed,
+    then next to the job's file.
     """
     kind, flat = job.model_kind, len(shape) == 1
     if kind in KINDS and not flat and not KINDS[kind].images:
@@ -286,22 +287,37 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
         )
     if kind in KINDS:
         return KINDS[kind].make(shape, classes, tuple(job.model.hidden or ()))
+    maker = maker or job.maker
+    if maker is None and kind.startswith(f"{GIVEN}:"):
+        raise ConfigError(
+            "CH110",
+            f'the model "{kind}" is code that was given from Python.',
+            where=job.where("model", "kind"),
+            fix="Give it once more: choral.resume(folder, model=…).",
+        )
+    return made_for(
+        maker or maker_in(kind, job.folder), kind, shape=shape, classes=classes, where=job.where("model", "kind")
+    )
+
+
+def made_for(make: Maker, kind: str, *, shape: tuple[int, ...], classes: int, where: str = "") -> Model:
+    """What somebody's own code makes for rows of this shape; CH102 for a model of other shapes, and for none."""
     try:
-        made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
+        made = make(features=shape[0] if len(shape) == 1 else shape, classes=classes)
     except ChoralError:
         raise
     except Exception as error:  # whatever a user's own code raises is reported without a traceback
         raise ConfigError(
             "CH102",
             f'model.kind = "{kind}" can\'t be made: {error}.',
-            where=job.where("model", "kind"),
-            fix="Give module:function that Python can import here and that takes features= and classes=.",
+            where=where,
+            fix="Give a function that takes features= and classes=; a file names it as module:function.",
         ) from None
     if not isinstance(made, Model):
         raise ConfigError(
             "CH102",
             f'"{kind}" returns a {type(made).__name__}.',
-            where=job.where("model", "kind"),
+            where=where,
             fix="Return choral.model(init, loss, predict, features=…, classes=…).",
         )
     if (made.row, made.classes) != (shape, classes):
@@ -309,7 +325,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
             "CH102",
             f'"{kind}" is a model of {by(made.row)} features and {made.classes} classes, '
             f"the data has {by(shape)} and {classes}.",
-            where=job.where("model", "kind"),
+            where=where,
             fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
     return made

@@ -22,6 +22,8 @@ FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a 
 DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
 _WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
+_LONGER = 1 + 2.0**-10  # by so much clipping and adding in float32 can make a sum of clipped gradients too long
+_WIDER = 1 + 2.0**-5  # by so much noise is wider at most, which pays for what float32 adds to one record's part
 _SLACK = 1 + 2.0**-20  # dither and fraction are compared in float32; also covers the rounding of what is computed here
 
 
@@ -74,8 +76,8 @@ def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -
 def longest(plan: Plan, dimensions: int) -> float:
     """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
 
-    Where noise is added once it is GT with the most that rounding may add to it there, and where a whole update is
-    clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
+    Where noise is added once it is GT, or what a pull leaves of it, with the most that rounding may add, and where a
+    whole update is clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
 
     A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
     2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
@@ -86,7 +88,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     True
     """
     if plan.once:
-        return plan.local_time * plan.clip * (1 + MOST_ROUNDING)
+        return plan.counted_time * plan.clip * (1 + MOST_ROUNDING)
     if plan.protects.clips_update:
         return plan.batch * plan.upload_bound * (1 + (dimensions + 80) * _UNIT)
     roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
@@ -99,6 +101,43 @@ def longest(plan: Plan, dimensions: int) -> float:
             fix='Use a smaller batch or model, or law = "gaussian".',
         )
     return plan.step_size * plan.clip * (1 + gradient) * (1 + sum_)
+
+
+def proved_range(plan: Plan, tail: float) -> float:
+    """C: so far no coordinate of an upload goes, whatever is drawn, as no noise passes `tail` deviations.
+
+    A batch may hold all the records that it has room for, each with a gradient of G in one direction; momentum carries
+    a step on, by at most `Plan.stretch`, and where rows weigh, so many records count as in the mean of a typical batch.
+    What float32 adds on the way is counted, at parameters up to `Codec.largest_parameter` (docs/accounting.md).
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+    ...             step_size=0.5, clip=1.0, noise=0.02)
+    >>> 5 * plan.widest_batch / 244 < proved_range(plan, 0.0) < 5.06 * plan.widest_batch / 244
+    True
+    """
+    noise = plan.update_noise
+    if plan.on_upload:
+        return plan.upload_bound * _LONGER + tail * noise * _WIDER
+    stretch = min(plan.stretch, plan.local_steps)
+    steps = plan.local_steps * stretch
+    drift = 32 * _UNIT * steps
+    if drift > 0.5:
+        raise PlanError(
+            "CH204",
+            f"local_steps = {plan.local_steps:,} with momentum = {plan.momentum:g}: float32 is too coarse for them.",
+            why="How far its rounding can carry an update is not bounded.",
+            fix="Use fewer local steps, or a smaller momentum.",
+        )
+    reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
+    noisy = tail * noise * math.sqrt(plan.local_steps) * stretch
+    return (reach * _LONGER + noisy * _WIDER + steps * noise / 2) / (1 - drift)
+
+
+def _first_range(plan: Plan, tail: float) -> float:
+    """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
+    noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
+    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
+    return reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
 
 
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
@@ -156,10 +195,7 @@ class Codec:
     def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
         """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
-        C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise;
-        C = B + zσ bounds it where noise is added to the upload. Where rows weigh, a device's steps may count up to
-        16 times (`Plan.most_weight`), and the noise of all uploads is that of a typical one. Momentum makes both terms
-        larger, by at most `Plan.stretch`.
+        z = √(2 ln(2drT/β)) deviations of noise are counted; `proved_range` has the bound.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -169,10 +205,10 @@ class Codec:
         require_number("failure", failure, below=1.0)
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
-        noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
+        noise = plan.update_noise
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
-        bound = reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
+        bound = _first_range(plan, tail) if plan.codec == 1 else proved_range(plan, tail)
+        weight = plan.most_weight if plan.codec == 1 else plan.most_weight_of_batch
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
         grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
         if plan.noise > 0 and grid > noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
@@ -189,7 +225,7 @@ class Codec:
             word_bits=secure.modulus_bits,
             lanes=secure.lanes,
             failure=failure,
-            noise_in_grid=noise / plan.most_weight / grid,  # of a local step, which may count several times
+            noise_in_grid=noise / weight / grid,  # of a local step, which may count several times
         )
 
     @classmethod
@@ -197,16 +233,16 @@ class Codec:
         """The codec of whole noise, on the finest grid where clipped updates, the noise and its tail have room.
 
         The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
-        Noise once is wider by `SMOOTHING`, and so counts as a Gaussian; its uploads are float64, on a finer grid.
+        Noise that is wider by `SMOOTHING` counts as a Gaussian. Uploads with noise once are float64, on a finer grid.
         """
         most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
-        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.local_time if plan.once else plan.step_size))
+        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.counted_time if plan.once else plan.step_size))
         if plan.protects.clips_update:
             multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
-        bits, smoothing = (DOUBLE_BITS, SMOOTHING) if plan.once else (FLOAT_BITS, 0)
+        bits, smoothing = DOUBLE_BITS if plan.once else FLOAT_BITS, SMOOTHING if plan.smoothed else 0
         room, widest = 2 ** min(secure.value_bits - 1, bits) - 1, samplers.LARGEST_SCALE[plan.law]
         grid = 2.0 ** math.frexp(most / room)[1]
         while grid < 2 * plan.update_noise:

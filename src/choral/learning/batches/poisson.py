@@ -1,6 +1,5 @@
 """Poisson batches: each record enters each local step by its own coin, which is what rule S5 is proved for."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,8 @@ from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_r
 from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, words
 from choral.plan import Plan
-from choral.privacy.calibrate import OVERFLOW, room_chance
+from choral.plan.poisson_room import capacity, widest
+from choral.privacy.calibrate import room_chance
 from choral.privacy.poisson import overflow
 
 
@@ -31,16 +31,16 @@ class PoissonDrawer:
         """Room that a device's batches of a whole run keep within, except with a chance that is charged for.
 
         It is that of any one record's companions filling the room, and what the rounding of coins leaves of β. It is
-        largest where records are most (Anderson & Samuels 1967). Versions that did not count the rounding left all of β
-        to full batches: that room, if not `rounded`.
+        largest where records are most (Anderson & Samuels 1967), and never above what the codec's range is made for.
+        Versions that did not count the rounding left all of β to full batches: that room, if not `rounded`.
         """
-        batch, steps = self.plan.batch_of(most_rows), self.plan.rounds * self.plan.local_steps
-        most_rows = self.plan.used_rows(most_rows)
-        most = min(capacity(batch, steps, OVERFLOW), most_rows)
-        chance = room_chance(steps, batch / most_rows) if rounded else OVERFLOW
+        plan, batch, steps = self.plan, self.plan.batch_of(most_rows), self.plan.rounds * self.plan.local_steps
+        most_rows = plan.used_rows(most_rows)
+        most = min(capacity(batch, steps, plan.overflow), most_rows)
+        chance = room_chance(plan, steps, batch / most_rows) if rounded else plan.overflow
         while most < most_rows and steps * overflow(rows=most_rows, batch=batch, capacity=most) > chance:
             most = min(most + 8, most_rows)  # a full batch seldom overflows, but its record might tip it over
-        return within_reason(self.plan, most)
+        return within_reason(plan, min(most, widest(batch, steps, plan.overflow)))
 
     def usual(self, room: int, lanes: int, rare: float) -> int:
         """How much of the room so many batches keep to, except with a chance of `rare`; all, where batches differ."""
@@ -69,32 +69,6 @@ class PoissonDrawer:
     def uses(self, rows: int) -> None:  # noqa: ARG002
         """Nothing: no number of uses is charged for, so none could be passed."""
         return
-
-
-def poisson_tail(mean: float, least: int) -> float:
-    """An upper bound on the chance that a Poisson batch of this mean has `least` records or more.
-
-    It also bounds Binomial(m, mean/m) for every m, as `least` ≥ mean + 1 (Anderson & Samuels 1967).
-
-    >>> poisson_tail(64.0, 120) < 1e-9
-    True
-    """
-    if least < mean + 1:
-        return 1.0
-    log_term = -mean + least * math.log(mean) - math.lgamma(least + 1)
-    return min(1.0, math.exp(log_term) / (1 - mean / (least + 1)))  # a geometric series above the first term
-
-
-def capacity(batch: int, steps: int, chance: float) -> int:
-    """Room for every one of `steps` Poisson batches except with this chance, for any number of records.
-
-    >>> capacity(64, 200, 1e-8)
-    128
-    """
-    room = batch + 1
-    while steps * poisson_tail(batch, room + 1) > chance:
-        room += 1
-    return -(-room // 8) * 8
 
 
 def poisson(sizes: Rows, batch: int, random: Words, typical: int | None = None) -> Batches:
