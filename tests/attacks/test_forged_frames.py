@@ -1,13 +1,15 @@
 """Frames that the server did not sign, or not for this device or not now; answers that their devices did not sign."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from choral.backends import relay
 from choral.cli import main
-from choral.cli.server import _tell_changes
+from choral.cli.server import tell_changes
 from choral.deploy.agent import Agent
+from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS
 from choral.deploy.services import serve_study
 from choral.deploy.serving import COUNTED, speaker_of, status, stop
@@ -73,6 +75,16 @@ def ready(agent, frame):
     return decode(as_server(agent, frame), vector_bytes=0, records_bytes=agent.study.terms.records_bytes)[0]
 
 
+def key_in(consortium):
+    """The key with which a consortium's server speaks."""
+    return speaks_with((consortium.study / SPEAKS).read_text(), consortium.agreement.file.server_key)
+
+
+def counter_of(speaker):
+    """The counter of the next frame, from its head."""
+    return int.from_bytes(speaker.head(0, b"")[48:56], "little")
+
+
 def test_a_frame_for_another_site_or_study_and_one_of_another_key_are_refused(consortium):
     (consortium.folder / "other").mkdir()
     other = Consortium(consortium.folder / "other")
@@ -83,8 +95,8 @@ def test_a_frame_for_another_site_or_study_and_one_of_another_key_are_refused(co
         heads = [
             own.head(number + 1, frame),  # its own, which another site repeats
             strange.head(number, frame),
-            Speaker(strange._key, study=agent.study.digest, first=2**63).head(number, frame),
-            Speaker(own._key, study=other.agreement.digest, first=2**63).head(number, frame),
+            Speaker(key_in(other), study=agent.study.digest, first=2**63).head(number, frame),
+            Speaker(key_in(consortium), study=other.agreement.digest, first=2**63).head(number, frame),
         ]
         assert [ask(agent, head + frame).code for head in heads] == ["CH622"] * 4
         assert isinstance(ask(agent, own.head(number, frame) + frame), Ready)
@@ -106,14 +118,14 @@ def test_a_frame_counts_once_also_after_the_site_was_started_again(consortium):
 @pytest.mark.parametrize("back", [0, 10**6])
 def test_a_server_that_is_started_again_or_restored_uses_no_counter_twice(consortium, monkeypatch, back):
     study = consortium.agreement
-    used = speaker_of(consortium.study, study)
+    used = counter_of(speaker_of(consortium.study, study))
     path = next(consortium.study.glob(f"runs/*/{COUNTED}"))
     now = json.loads(path.read_text())["starts"]
     if back:
         path.unlink()  # an older copy of the folder, in which it was not yet
     clock = now + back if back else 0.0  # the clock was set back
     monkeypatch.setattr("choral.deploy.serving.time.time", lambda: clock)
-    assert speaker_of(consortium.study, study)._next > used._next + 2**32 - 1
+    assert counter_of(speaker_of(consortium.study, study)) > used + 2**32 - 1
 
 
 def test_a_server_whose_key_is_not_the_studys_does_not_begin(consortium):
@@ -201,19 +213,20 @@ def test_a_servers_status_says_by_which_code_a_site_has_refused_until_it_takes_p
     with agents(made.homes) as running:
         agent = running[name]
 
-        def payable(round_number, attempt):
-            if round_number == 1:
-                raise StorageError("CH801", "the ledger can't be written: No space left on device.")
-            agent._check_payable(round_number, attempt)
+        def hear(counter):
+            """No frame's counter can be kept in the first round."""
+            if status(made.study).get("round") == 1:
+                raise StorageError("CH801", "the vault can't be written: No space left on device.")
+            agent.device.vault.change(heard=counter)
 
-        agent.device._payable = payable
+        agent.listener = replace(agent.listener, hear=hear)
         made.conductor(Watched(made.homes)).run()
     record = read_run(next((made.study / "runs").iterdir()))
     assert [3 in line.included for line in record.rounds] == [False, True]
     assert shown[0]["why"] == {} and {name: "CH801"} in [one["why"] for one in shown] and shown[-1]["why"] == {}
     before = {}
     for one in shown:
-        before = _tell_changes(before, one)
+        before = tell_changes(before, one)
     lines = capsys.readouterr().out.splitlines()
     full = f"{name}: connected; it last refused by CH801 a file or folder can't be written"
     assert lines == [full, f"{name}: is back"]
@@ -229,7 +242,7 @@ def test_a_servers_screen_says_who_is_missing_why_and_that_it_is_back(capsys):
         looks(["hill", "lake"]), looks(["hill"]), looks(["hill"]), looks(["hill"], lake="CH905"),
         looks(["hill"], lake="CH901"), looks(["hill", "lake"]), looks(["hill", "lake"]),
     ):  # fmt: skip
-        before = _tell_changes(before, one)
+        before = tell_changes(before, one)
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "lake: missing since 10:05",
         "lake: missing since 10:05: CH905 a site's clock and its server's differ too much",

@@ -430,7 +430,7 @@ def test_nothing_is_asked_for_a_node_that_has_hung_up_and_the_next_is_held_for_h
 
 def test_a_node_whose_clock_is_wrong_is_named_until_it_is_right_and_nobody_else_is(behind):
     noted = []
-    behind.listening.gate._note_late = lambda nodes: noted.append(set(nodes))
+    behind.listening.gate.note_late = lambda nodes: noted.append(set(nodes))
     private, _ = generate_key_pairs()
     assert behind.post(headers=behind.signed(private=private, ahead=400.0)) == 401  # a signature of somebody else
     assert noted == []

@@ -47,9 +47,9 @@ class FakeGrid:
         return list(self.nodes)
 
     def push_messages(self, messages):
-        return [self._push(message) for message in messages]
+        return [self.deliver(message) for message in messages]
 
-    def _push(self, message):
+    def deliver(self, message):
         node = self.nodes.get(message.metadata.dst_node_id)
         if node is None:
             return None
@@ -158,8 +158,8 @@ class Restarted(Node):
 class RestartedGrid(FakeGrid):
     """A grid in which a frame that a restarted node was sent is lost with the node."""
 
-    def _push(self, message):
-        id = super()._push(message)
+    def deliver(self, message):
+        id = super().deliver(message)
         node = self.nodes[message.metadata.dst_node_id]
         if node.silent and isinstance(node, Restarted):
             del self.replies[id]
@@ -186,7 +186,7 @@ def test_a_slow_node_is_asked_whether_it_is_there_and_its_answer_counts_all_the_
     transport, grid = transport_over(three(b=slow), deadline=30, bound=BOUND)
     transport.gather(3, patience=5)
     slow.delay = next(grid.pulls) + 12  # it takes one message after the other, and says who it is after its answer
-    push = grid._push
+    push = grid.deliver
     replies = []
 
     def in_turn(message):
@@ -196,7 +196,7 @@ def test_a_slow_node_is_asked_whether_it_is_there_and_its_answer_counts_all_the_
             replies.append(id)
         return id
 
-    grid._push = in_turn
+    grid.deliver = in_turn
     assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
     assert len(replies) > 1 and transport.present() == {0, 1, 2}
 
@@ -217,7 +217,7 @@ def test_the_code_that_comes_in_place_of_an_answer_says_why_a_device_is_missing(
     answer = closed.answer
     refusal = RecordDict({"refusal": ConfigRecord({"code": "CH901"})})
     closed.answer = lambda _: b""
-    monkeypatched = grid._push
+    monkeypatched = grid.deliver
 
     def refused(message):
         id = monkeypatched(message)
@@ -225,7 +225,7 @@ def test_the_code_that_comes_in_place_of_an_answer_says_why_a_device_is_missing(
             grid.replies[id] = (0, Message(refusal, reply_to=message))
         return id
 
-    grid._push = refused
+    grid.deliver = refused
     assert [number for number, _ in exchange(transport, ALL)[0]] == [0, 2]
     assert transport.reasons() == {"b": "CH901"}
     closed.answer = answer

@@ -11,7 +11,7 @@ from choral.backends.flower import children, node
 from choral.backends.pauses import Pauses
 from choral.deploy import lookout
 
-SCHEDULES = [(node.KNOCK, node.LONGEST), (children.PAUSE, children.LONGEST), (lookout._SOON, lookout.EVERY)]
+SCHEDULES = [(node.KNOCK, node.LONGEST), (children.PAUSE, children.LONGEST), (lookout.SOON, lookout.EVERY)]
 
 
 @given(st.integers(0, 2**32))

@@ -10,7 +10,7 @@ import numpy as np
 
 from choral.backends import relay
 from choral.deploy.agent import Agent
-from choral.deploy.enrolment import card_text, enrol, prepare
+from choral.deploy.enrolment import SPEAKS, card_text, enrol, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.serving import Deployed, speaker_of
 from choral.deploy.site import Home
@@ -163,7 +163,8 @@ class Sockets:
 
 def as_server(agent, frame):
     """What an agent says to a frame that its study's server has signed for it, its own signature checked."""
-    speaker = speaker_of(agent.home.path.parent / "study", agent.study)
+    study = next(folder / "study" for folder in agent.home.path.parents if (folder / "study" / SPEAKS).exists())
+    speaker = speaker_of(study, agent.study)
     head = speaker.head(agent.device.number, frame)
     reply = agent.answer(relay.FRAME + head + frame)
     return bytes(answer_in(reply, head, agent.study.roster[agent.name]))

@@ -218,7 +218,7 @@ def _run(args: argparse.Namespace) -> int:
         if current["state"] == serving.WAITING:
             step = (*step, *current["connected"], *current["why"].items())
         if not args.json:
-            before = _tell_changes(before, current)
+            before = tell_changes(before, current)
         if not args.json and step not in shown:
             shown.add(step)
             print(terminal.wrap(_line(current)), flush=True)
@@ -229,7 +229,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0 if current["state"] == "finished" else 1
 
 
-def _tell_changes(before: dict[str, str], current: "StudyStatus") -> dict[str, str]:
+def tell_changes(before: dict[str, str], current: "StudyStatus") -> dict[str, str]:
     """Print which sites are missing and why, or refuse, and which are back, since the last look; how each stands."""
     from choral.deploy.presence import Presence, standing
 

@@ -89,8 +89,8 @@ def standing(
 def reason(code: str) -> str:
     """A code in words; one of a newer choral has none here.
 
-    >>> reason("CH801"), reason("CH999")
-    ("CH801 a file or folder can't be written", 'CH999')
+    >>> reason("CH801")
+    "CH801 a file or folder can't be written"
     """
     return f"{code} {CODES[code]}" if code in CODES else code
 

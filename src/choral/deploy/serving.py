@@ -253,11 +253,11 @@ class Deployed(Place):
             self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
-            self.refusing = {number: code for number, code in self.refusing.items() if number not in included}
             self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
         finally:
             self._note(self.wire.findings)
+            self.refusing = {number: code for number, code in self.refusing.items() if number not in included}
             self.lost += [number for number in self.wire.uploaded if number not in included]
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:

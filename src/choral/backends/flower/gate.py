@@ -152,7 +152,7 @@ class Gate:
         self.client, self._most_bytes, self._patience = client, most_bytes, patience
         self._nodes = {key: _public_key(key) for key in nodes}
         self._replies = defaultdict[bytes, Replies](lambda: Replies(most_reply))
-        self._late, self._note_late = set[bytes](), note_late
+        self._late, self.note_late = set[bytes](), note_late
         self.places = Places(len(self._nodes))
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
         self.holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
@@ -290,7 +290,7 @@ class Gate:
             return None
         if in_time == (key in self._late):  # the node's clock is wrong, or right again
             self._late ^= {key}
-            self._note_late(frozenset(self._late))
+            self.note_late(frozenset(self._late))
         return key if in_time else None
 
 
