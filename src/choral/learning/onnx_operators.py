@@ -105,7 +105,7 @@ _OF_ONNX_ML = """
 ArrayFeatureExtractor Binarizer CategoryMapper FeatureVectorizer Imputer LabelEncoder LinearClassifier LinearRegressor
 Normalizer OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor
 """
-_ALLOWED = {"": frozenset(_OF_ONNX.split()), "ai.onnx.ml": frozenset(_OF_ONNX_ML.split())}
+ALLOWED = {"": frozenset(_OF_ONNX.split()), "ai.onnx.ml": frozenset(_OF_ONNX_ML.split())}
 _PASSIVE_INPUTS = 2  # of Dropout, the rows and the rate: without a third input it hands its rows on
 
 
@@ -125,7 +125,7 @@ class Operator(NamedTuple):
         """
         domain = "" if self.domain == "ai.onnx" else self.domain
         passive = self.name != "Dropout" or self.inputs <= _PASSIVE_INPUTS
-        return self.name in _ALLOWED.get(domain, ()) and passive
+        return self.name in ALLOWED.get(domain, ()) and passive
 
 
 def check_operators(content: bytes, *, where: str) -> None:
