@@ -34,6 +34,7 @@ def consortium(approved, tmp_path):
     try:
         subprocess.run(["cp", "-a", str(made.homes[VICTIM].path), str(disk)], check=True)
         made.homes[VICTIM] = Home(disk / VICTIM)
+        (disk / made.study.name).symlink_to(made.study)  # whose server speaks to the homes next to it
         yield made
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
