@@ -280,6 +280,8 @@ def test_one_file_is_dealt_over_the_sites(tmp_path):
     assert list(paths) == ["site-1", "site-2", "site-3"]
     assert paths["site-1"].read_text().splitlines() == ["a,b", '0,"x,y"', '3,"x,y"', '6,"x,y"']
     assert sum(len(path.read_text().splitlines()) - 1 for path in paths.values()) == 7
+    written = local.deal(iter([["Größe"], *[["ö"]] * 3]), 3, tmp_path, ";", "cp1252")
+    assert written["site-2"].read_bytes().split() == [b"Gr\xf6\xdfe", b"\xf6"], "as choral.toml says of the whole file"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.errors import TrustError
+from choral.protocol import envelope
 from choral.protocol.envelope import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
 from choral.secagg.keys import Identity
 from tests.vectors import first_envelope, second_envelope
@@ -50,6 +51,24 @@ def test_a_frame_of_the_server_is_opened_once_and_a_later_one_after_it():
     assert [site.opened(frame) for frame in frames] == [b"one", b"two", b"two"]
     assert [site.refuses(frame) for frame in frames] == ["CH623"] * 3
     assert site.heard == 7
+
+
+def test_a_frame_is_signed_for_itself_while_another_thread_sends_another(monkeypatch):
+    speaker, packed, others = Speaker(KEY, study=STUDY, first=1), envelope._REQUEST, []
+
+    class Interrupted:
+        """Where the numbers of a head are packed, another frame is sent."""
+
+        def pack(self, *fields):
+            if not others:
+                others.append(None)
+                others[0] = speaker.head(3, b"another") + b"another"
+            return packed.pack(*fields)
+
+    monkeypatch.setattr(envelope, "_REQUEST", Interrupted())
+    head = speaker.head(2, b"one")
+    monkeypatch.undo()
+    assert Site().opened(head + b"one") == b"one" and Site(device=3).opened(others[0]) == b"another"
 
 
 def test_a_frame_of_anybody_else_or_for_anybody_else_is_refused():

@@ -1,5 +1,6 @@
 """The study file: what both sides fix, how it is compared, and what is refused before anybody is enrolled."""
 
+import itertools
 import tomllib
 
 import pytest
@@ -196,3 +197,24 @@ flat = st.dictionaries(keys, plain)
 @given(st.dictionaries(keys, st.one_of(plain, flat, st.lists(flat, min_size=1, max_size=3))))
 def test_whatever_is_written_as_toml_reads_back(content):
     assert tomllib.loads(to_toml(content)) == content
+
+
+def test_a_site_encodes_each_row_by_itself(consortium, tmp_path):
+    """Whatever stands in one row, the features and labels of all others keep every bit, or the table is refused."""
+    agreement, path = consortium.agreement, tmp_path / "hill.csv"
+    header, *lines = consortium.tables["hill"].read_text().splitlines()
+    first = [part[1:].tobytes() for part in agreement.encoded(agreement.table_in(consortium.tables["hill"]))]
+    read = 0
+    for column, cell in itertools.product(
+        range(header.count(",") + 1), ["NA", "27,5", "1e1", "no", "\xf6", '"', "", "0"]
+    ):
+        cells = lines[0].split(",")
+        cells[column] = cell
+        path.write_bytes("\n".join([header, ",".join(cells), *lines[1:]]).encode("latin-1"))
+        try:
+            found = agreement.encoded(agreement.table_in(path))
+        except TableError:
+            continue
+        read += 1
+        assert [part[1:].tobytes() for part in found] == first
+    assert read > 5

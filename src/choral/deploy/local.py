@@ -227,17 +227,19 @@ def of_job(
             fix=f"Use --local {len(paths)}, or name one CSV file to be dealt over the sites.",
         )
     written = resolved(paths[0], job.data.written)
-    delimiter = written.delimiter or ","
-    tables = deal(read_rows(paths[0], delimiter, written.encoding or "utf-8"), devices, folder, delimiter)
+    delimiter, encoding = written.delimiter or ",", written.encoding or "utf-8"
+    tables = deal(read_rows(paths[0], delimiter, encoding), devices, folder, delimiter, encoding)
     return LocalDeployment(folder, text, tables, encoder, models)
 
 
-def deal(rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str = ",") -> dict[str, Path]:
-    """A file for each site, the rows dealt like cards."""
+def deal(
+    rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str = ",", encoding: str = "utf-8"
+) -> dict[str, Path]:
+    """A file for each site, the rows dealt like cards, written as the whole file is."""
     header = next(rows, [])
     paths = {f"site-{number + 1}": folder / f"site-{number + 1}.csv" for number in range(devices)}
     with ExitStack() as stack:
-        files = [stack.enter_context(path.open("w", encoding="utf-8", newline="")) for path in paths.values()]
+        files = [stack.enter_context(path.open("w", encoding=encoding, newline="")) for path in paths.values()]
         hands = [csv.writer(file, delimiter=delimiter) for file in files]
         for hand in hands:
             hand.writerow(header)

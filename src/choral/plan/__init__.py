@@ -318,7 +318,7 @@ class Plan:
         >>> plan = Plan(devices=16, cohort=10, rounds=13, rows=2440, batch=244, local_steps=10, step_size=1.0, clip=1.0,
         ...             noise=0.1)
         >>> plan.widest_batch
-        352
+        360
         """
         most_rows = self.most_weight * self.rows
         batch = self.batch_of(most_rows)

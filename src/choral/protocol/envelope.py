@@ -59,10 +59,12 @@ class Speaker:
         """
         with self._counting:
             counter, self._next = self._next, self._next + 1
-        if self._hashed[0] is not frame:
-            self._hashed = frame, _hashed(frame)
+        known, hashed = self._hashed  # of this call: another thread may be sending another frame
+        if known is not frame:
+            hashed = _hashed(frame)
+            self._hashed = frame, hashed
         fields = _REQUEST.pack(FROM_SERVER, VERSION, 0, self._study, device, counter)
-        return fields + self._key.sign(framed(_SERVER_FRAME, fields, self._hashed[1]))
+        return fields + self._key.sign(framed(_SERVER_FRAME, fields, hashed))
 
 
 @dataclass(frozen=True, kw_only=True)
