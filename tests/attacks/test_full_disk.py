@@ -7,6 +7,7 @@ import pytest
 
 from choral.deploy.agent import Agent
 from choral.deploy.site import Home
+from choral.learning.trainer import LocalTraining
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import Turn
 from tests.attacks.test_deployed_sites import attempt, charged
@@ -33,6 +34,7 @@ def consortium(approved, tmp_path):
     try:
         subprocess.run(["cp", "-a", str(made.homes[VICTIM].path), str(disk)], check=True)
         made.homes[VICTIM] = Home(disk / VICTIM)
+        (disk / made.study.name).symlink_to(made.study)  # whose server speaks to the homes next to it
         yield made
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
@@ -59,9 +61,7 @@ def test_a_full_disk_costs_no_budget_and_is_named_to_both_sides(consortium, left
                 assert wire.findings.as_dict()["refused"] == {VICTIM: "CH801"}
                 assert wire.findings.as_dict()["refused_because_of"] == {VICTIM: VICTIM}
             assert "hill CH801 because of itself" in str(error)
-            assert all(
-                charged(home) == [] for home in consortium.homes.values()
-            )  # nobody's, since all hear it at READY
+            assert all(charged(home) == [] for home in consortium.homes.values())  # all hear it before they pay
             assert said and all("CH801" in line and "No space left" in line for line in said)
             filler.unlink()
             _, opened = attempt(consortium, running, Turn(2, 1))
@@ -77,15 +77,16 @@ def test_a_full_disk_costs_no_budget_and_is_named_to_both_sides(consortium, left
 
 def test_a_disk_that_fills_up_after_ready_is_noticed_before_the_charge(consortium, monkeypatch):
     """Others write to the same disk, so there may be room at READY and none a moment later."""
-    victim = consortium.homes[VICTIM]
-    with Agent(victim) as agent, Agent(consortium.homes["lake"]) as lake, Agent(consortium.homes["harbour"]) as harbour:
-        upload = agent.device._upload
+    victim, check = consortium.homes[VICTIM], LocalTraining.check
 
-        def filled(message, vector):
+    def filled(trainer, model):
+        """The model is looked at between READY and the charge."""
+        if trainer is agent.trainer:
             fill(victim)
-            return upload(message, vector)
+        return check(trainer, model)
 
-        monkeypatch.setattr(agent.device, "_upload", filled)
+    monkeypatch.setattr(LocalTraining, "check", filled)
+    with Agent(victim) as agent, Agent(consortium.homes["lake"]) as lake, Agent(consortium.homes["harbour"]) as harbour:
         wire, _ = attempt(consortium, {VICTIM: agent, "lake": lake, "harbour": harbour}, Turn(1, 0))
     assert wire.findings.as_dict()["refused"] == {VICTIM: "CH801"}
     assert charged(victim) == [] and Ledger.read(victim.ledger_path).torn == 0

@@ -184,13 +184,13 @@ def test_yes_without_a_question_takes_the_study_that_was_compared_and_no_other(c
 def test_the_public_table_that_is_kept_is_the_one_that_was_checked(consortium, tmp_path, monkeypatch):
     """Its file is exchanged for one that does not fit, as soon as it was read."""
     public = table(tmp_path / "public.csv", seed=9)
-    good, read = public.read_bytes(), public_test._read_test
+    good, read = public.read_bytes(), Agreement.table_in
 
-    def checked(path, study):
-        found = read(path, study)
+    def checked(study, path):
+        found = read(study, path)
         public.write_text("nothing\n1\n")
         return found
 
-    monkeypatch.setattr(public_test, "_read_test", checked)
+    monkeypatch.setattr(Agreement, "table_in", checked)
     public_test.keep_test(consortium.study, public)
     assert (consortium.study / "test.csv").read_bytes() == good

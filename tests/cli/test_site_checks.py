@@ -32,7 +32,7 @@ def test_a_result_is_a_page_that_can_be_checked_again(hill, capsys):
     page.write_text(page.read_text().replace("&quot;paid&quot;:3", "&quot;paid&quot;:2"))
     assert said(capsys, "device", "result", "--home", hill, "--check", page) == (
         1,
-        {"agrees": False, "differs_in": ["paid"]},
+        {"agrees": False, "differs_in": ["paid"], "notes": []},
     )
 
 

@@ -40,7 +40,6 @@ def test_the_work_of_one_charge_does_not_grow_with_the_ledger(hill):
     with Agent(hill) as agent:
 
         def pay(number):
-            agent._check_payable(number, 0)
             agent.charge(number, 0)
 
         def work(number):
