@@ -79,6 +79,7 @@ lock: .venv/core   ## solve all locks again, for every supported Python
 	echo 'flit_core' | $(COMPILE) pyproject.toml - -c requirements-dev.lock -o requirements.lock
 	$(COMPILE) pyproject.toml --extra docs -c requirements-dev.lock -o requirements-docs.lock
 	echo 'flit_core' | $(COMPILE) pyproject.toml - --extra flower -c requirements-dev.lock -o requirements-flower.lock
+	echo 'flit_core' | $(COMPILE) pyproject.toml - --extra flower --extra encoder -c requirements-dev.lock -o requirements-encoder.lock
 
 clean:             ## forget the environments
 	rm -rf .venv .venv-flower .bench

@@ -1,4 +1,6 @@
-"""Malicious devices with and without probes: `python -m bench.poison [--quick] [--json] [--all | --clean N | --time]`.
+"""Malicious devices with and without probes.
+
+`python -m bench.poison [--quick] [--json] [--all | --adaptive | --clean N | --time]`
 
 UCI Adult over 16 devices, all of them in each of 20 rounds, logistic regression, even data, ε = 2 against everyone
 (δ = 1e-5, one record replaced, rule S5; --epsilon takes another). 1 or 3 devices attack; they know all honest updates.
@@ -6,7 +8,8 @@ Accuracies in percent on held-out rows, means over seeds; `named` and `wrongly_n
 all honest devices. `ratio_of_round` is the time of a rehearsed round with probes over that of one without, by the
 clock, all devices in one process, measured in turns.
 
-`--all` has every attack, also on skewed labels with --skewed, and the median round in which attackers are named.
+`--adaptive` has the attackers that know the rules; bench/adaptive.json keeps five seeds of it. `--all` has every
+attack, also on skewed labels with --skewed, and the median round in which attackers are named.
 `--clean N` runs N fresh seeds in which nobody attacks, with and without probes: how many runs name somebody, how often
 updates are left out, and what that costs. On skewed data devices have as many rows as on even data, and the positive
 labels are dealt by a Dirichlet(0.5). `--time` prints the ratio of a round by the clock and by processor time.
@@ -23,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from choral.attack.poison import DEVICES, KINDS, MORE_KINDS, Kind, attacked, study_of
+from choral.attack.poison import ADAPTIVE, DEVICES, KINDS, MORE_KINDS, Kind, attacked, study_of
 from choral.learning.records import Records
 from choral.run.runs import Run
 from choral.run.study import Study
@@ -162,6 +165,7 @@ def main() -> int:
     parser.add_argument("--epsilon", type=float, default=EPSILON, help="another epsilon than 2")
     parser.add_argument("--skewed", action="store_true", help="skewed labels in place of even data")
     parser.add_argument("--all", action="store_true", help="every attack")
+    parser.add_argument("--adaptive", action="store_true", help="the attacks of those who know the rules")
     parser.add_argument("--clean", type=int, metavar="N", help="N runs in which nobody attacks")
     parser.add_argument("--time", action="store_true", help="the ratio of a round only")
     args = parser.parse_args()
@@ -169,7 +173,7 @@ def main() -> int:
         reported = clean_runs(args.clean, args.epsilon, skewed=args.skewed) if args.clean else ratios_of_round()
         print(json.dumps(reported, indent=None if args.json else 1))
         return 0
-    kinds = (*KINDS, *MORE_KINDS) if args.all else KINDS
+    kinds = (*KINDS, *MORE_KINDS) if args.all else tuple(ADAPTIVE) if args.adaptive else KINDS
     found = table(kinds, SEEDS if args.quick else 5, args.epsilon, skewed=args.skewed)
     if args.json:
         print(json.dumps({**_without_rounds(found), "ratio_of_round": ratios_of_round()["wall"]}))

@@ -224,7 +224,8 @@ def test_the_locks_hold_pinned_packages_and_hashes_and_nothing_else():
     line = re.compile(r"[\w.\[\]-]+==\S+( ; .+)? \\| {4}--hash=sha256:[0-9a-f]{64}( \\)?")
     locks = sorted(path.name for path in ROOT.glob("requirements*.lock"))
     assert locks == [
-        "requirements-dev.lock", "requirements-docs.lock", "requirements-flower.lock", "requirements.lock"
+        "requirements-dev.lock", "requirements-docs.lock", "requirements-encoder.lock", "requirements-flower.lock",
+        "requirements.lock",
     ]  # fmt: skip
     for lock in locks:
         lines = (ROOT / lock).read_text().splitlines()
@@ -264,16 +265,18 @@ def needed_by(requirement):
     return set(found)
 
 
-def test_a_site_can_install_all_that_it_needs_by_hash_in_the_versions_that_are_tested_here():
+@pytest.mark.parametrize(("lock", "extras"), [("flower", "flower"), ("encoder", "flower,encoder")])
+def test_a_site_can_install_all_that_it_needs_by_hash_in_the_versions_that_are_tested_here(lock, extras):
     pytest.importorskip("flwr", reason="an extra of choral's")
-    site, tested = pins("requirements-flower.lock"), pins("requirements-dev.lock")
-    needed = needed_by("choral[flower]") - {"choral"}
+    site, tested = pins(f"requirements-{lock}.lock"), pins("requirements-dev.lock")
+    needed = needed_by(f"choral[{extras}]") - {"choral"}
     assert "flwr" in needed and "h11" in needed  # what the gate is written on comes with it
+    assert ("onnxruntime" in needed) == (lock == "encoder")
     assert needed <= set(site)
     assert set(pins("requirements.lock")) <= set(site)  # and with what is to be there to build choral from its source
     apart = {name for name, versions in site.items() if name in tested and not versions <= tested[name]}
     assert apart == set() and set(site) - set(tested) <= set(pins("requirements.lock"))
-    assert "requirements-flower.lock" in (ROOT / "docs/deployment.md").read_text()
+    assert f"requirements-{lock}.lock" in (ROOT / "docs/deployment.md").read_text()
 
 
 def test_every_error_code_that_the_code_raises_is_listed_and_every_listed_code_is_documented_once():

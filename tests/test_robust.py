@@ -109,7 +109,7 @@ def test_the_same_answers_in_another_order_of_devices_give_the_same_judgement() 
     answers = {
         device: np.rint(update @ probes).astype(int).tolist() for device, update in zip(DEVICES, updates, strict=True)
     }
-    reported = {"probes": PROBES, "watched_norm": 0.0, "noise": 1.0, "parameters": PARAMETERS}
+    reported = {"probes": PROBES, "watched": [], "noise": 1.0, "parameters": PARAMETERS}
 
     assert judge(seen_in(answers, **reported), most=4) == judge(
         seen_in(dict(reversed(answers.items())), **reported), most=4
@@ -194,6 +194,36 @@ def test_a_push_without_noise_and_no_longer_than_an_honest_update_is_named_by_it
         updates[6] = pushed
 
     assert followed(rng, 18, push).named.keys() == {"site-06"}
+
+
+def watching(rng: np.random.Generator, rounds: int, push: float) -> Evidence:
+    """The evidence where three devices push one way each, and the pasts that are followed most are watched."""
+    evidence, pushed = Evidence(), np.array([unit(rng) for _ in range(3)])
+    for number in range(rounds):
+        updates = honest(rng)
+        updates[:3] += push * pushed
+        drawn = 2.0 * rng.integers(0, 256, (PROBES, PARAMETERS)) - 255
+        pasts = {name: updates @ past / np.linalg.norm(past.astype(float)) for name, past in evidence.to_watch(3)}
+        seen = Seen(devices=DEVICES, asked=updates @ drawn.T, along=None, noise=1.0, parameters=PARAMETERS, pasts=pasts)
+        evidence.take(seen, round_number=number + 1, drawn=drawn)
+    return evidence
+
+
+def test_a_quiet_push_is_named_by_its_watched_past_before_probes_alone_show_it() -> None:
+    watched = watching(np.random.default_rng(15), 20, 11.0)
+    assert watched.named.keys() == set(DEVICES[:3])
+    by = {one.device for one in watched.suspicions if one.named_in and one.rule == "watched past"}
+    assert by == set(DEVICES[:3])
+    assert not {one.device for one in watched.suspicions if one.named_in and one.rule == "own past"}
+
+
+def test_nobody_honest_is_named_by_a_watched_past_in_forty_runs() -> None:
+    rng, largest = np.random.default_rng(16), 0.0
+    for _ in range(40):
+        evidence = watching(rng, 20, 0.0)
+        assert not evidence.named
+        largest = max([largest, *(one.value for one in evidence.suspicions if one.rule == "watched past")])
+    assert largest < 6.0  # of 12
 
 
 def test_honest_devices_have_no_past_that_their_noise_follows() -> None:

@@ -32,6 +32,15 @@ def is_shown(text: str) -> bool:
     return text.isprintable() and _UNSEEN.search(text) is None
 
 
+def count(number: int, thing: str) -> str:
+    """The number with its thing, in singular or plural.
+
+    >>> count(1, "device"), count(2_000, "row")
+    ('1 device', '2,000 rows')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 def escaped(text: str) -> str:
     r"""The text on one line, with whatever is not seen as itself written out.
 

@@ -6,21 +6,23 @@ orthogonal. docs/secure-sum.md has the rules and what they are worth.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Rule = Literal["length", "direction", "two as one", "own past"]
+Rule = Literal["length", "direction", "two as one", "own past", "watched past"]
 RULES: tuple[Rule, ...] = ("length", "direction", "two as one")  # the order in which devices are left out
 LEAST_COHORT = 9  # from so many devices per round on, statistics may exclude somebody without a person
 VARIANCE = 21845  # of one number of a probe: odd, drawn uniformly from −255 to 255
 SHOUT = 3.0  # how many median lengths are too long, beyond what noise explains
 ASIDE = 3.5  # deviations from the median along the common direction
 ALIKE = 5.0  # deviations of a cosine of independent vectors
-LIMITS: dict[Rule, float] = {"length": 6.0, "direction": 7.0, "two as one": 7.0, "own past": 7.0}
+LIMITS: dict[Rule, float] = {
+    "length": 6.0, "direction": 7.0, "two as one": 7.0, "own past": 7.0, "watched past": 12.0,
+}  # fmt: skip
 LEAST_ROUNDS = 3  # that a device has answered before it can be named
 MOST_PER_ROUND = 8.0  # deviations that one round counts: one round names nobody
 REMEMBERED = 0.8  # of the common direction, from round to round
@@ -45,7 +47,8 @@ def widest(probes: int) -> float:
 class Seen:
     """What a server sees of the devices of one turn: `asked` is P·x for each, `along` is ⟨v, x⟩/‖v‖ where v is watched.
 
-    `noise` is the proved deviation of one number of an update, in grid steps.
+    `noise` is the proved deviation of one number of an update, in grid steps. `pasts` are the devices whose own past
+    is watched, each with how far everybody's update goes along it.
     """
 
     devices: tuple[str, ...]
@@ -53,6 +56,7 @@ class Seen:
     along: NDArray[np.float64] | None
     noise: float
     parameters: int
+    pasts: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def probes(self) -> int:
@@ -78,17 +82,29 @@ class Seen:
 
 
 def seen_in(
-    answers: Mapping[str, Iterable[int]], *, probes: int, watched_norm: float, noise: float, parameters: int
+    answers: Mapping[str, Iterable[int]],
+    *,
+    probes: int,
+    watched: Sequence[tuple[str, float]],
+    noise: float,
+    parameters: int,
 ) -> Seen:
-    """The answers of a turn, as the rules look at them; a norm of 0 says that no direction was watched.
+    """The answers of a turn, as the rules look at them.
 
-    >>> seen_in({"b": [3, 4], "a": [1, 2]}, probes=1, watched_norm=2.0, noise=1.0, parameters=5).along.tolist()
+    `watched` are the vectors behind the probes, in their order: the common direction, which has no name, and then the
+    pasts of devices, each with its length.
+
+    >>> seen = seen_in({"b": [3, 4], "a": [1, 2]}, probes=1, watched=[("", 2.0)], noise=1.0, parameters=5)
+    >>> seen.along.tolist()
     [1.0, 2.0]
     """
     devices = tuple(sorted(answers))
     table = np.array([[float(number) for number in answers[device]] for device in devices])
-    along = table[:, probes] / watched_norm if watched_norm else None
-    return Seen(devices=devices, asked=table[:, :probes], along=along, noise=noise, parameters=parameters)
+    lengths = {name: table[:, probes + at] / length for at, (name, length) in enumerate(watched)}
+    along = lengths.pop("", None)
+    return Seen(
+        devices=devices, asked=table[:, :probes], along=along, noise=noise, parameters=parameters, pasts=lengths
+    )
 
 
 def _spread(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -208,6 +224,11 @@ class Evidence:
             for other in range(one + 1, len(seen.devices)):
                 pair = self._pairs.setdefault((device, seen.devices[other]), _Tally())
                 pair.add(float(alike[one, other]), LIMITS["two as one"], round_number)
+        for device, far in seen.pasts.items():
+            if device in seen.devices:
+                centre, spread = _spread(far)
+                beyond = (far[seen.devices.index(device)] - centre) / math.hypot(seen.noise, spread)
+                self._count([device], "watched past", np.array([beyond]), round_number)
         if drawn is not None:
             self._compare_with_pasts(seen, drawn, round_number)
 
@@ -228,6 +249,21 @@ class Evidence:
             self._count(compared, "own past", (along - centre) / math.hypot(1.0, spread), round_number)
         for device, seen_of_it in zip(seen.devices, apart @ drawn, strict=True):
             self._pasts[device] = self._pasts.get(device, 0.0) + seen_of_it
+
+    def past_of(self, device: str) -> NDArray[np.float64] | None:
+        """What probes have shown of a device's earlier updates, added up; None before its first."""
+        return self._pasts.get(device)
+
+    def to_watch(self, most: int) -> list[tuple[str, NDArray[np.int8]]]:
+        """The devices that follow their own past most, as far as probes show, with that past in signed bytes.
+
+        To see an update along it exactly shows √(d/m) times as much as random probes do. Who is named is known.
+        """
+        named = self.named
+        pasts = {name: past for name, past in self._pasts.items() if name not in named and past.any()}
+        tallies = {name: self._tallies.get((name, "own past"), _Tally()).value for name in pasts}
+        first = sorted(pasts, key=lambda name: (-tallies[name], name))[:most]
+        return [(name, np.rint(pasts[name] / np.abs(pasts[name]).max() * 127).astype(np.int8)) for name in first]
 
     def _count(self, devices: Iterable[str], rule: Rule, deviations: NDArray[np.float64], round_number: int) -> None:
         for device, value in zip(devices, deviations, strict=True):

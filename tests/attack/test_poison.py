@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from choral.attack.poison import Poisoned, attacked, poisoned, triggered
+from choral.attack.poison import OWN_NOISE, PUSH, Poisoned, attacked, poisoned, study_of, triggered, unseen
 from choral.cli import main
 from choral.errors import ConfigError
 from choral.protocol.messages import Turn
+from choral.run.guard import noise_in_grid
 from tests.run.small import rows, study
 
 SETTINGS = {"devices": 12, "cohort": 12, "rounds": 5, "colluders": 1}
@@ -40,6 +41,37 @@ def test_attackers_send_what_their_kind_says_and_stay_within_the_range(guarded):
     assert np.all(np.abs(little - others.mean(axis=0)) <= others.std(axis=0) + 1)
     assert np.array_equal(sent(guarded, "quiet_backdoor", [0])[0], honest[0])  # it trains honestly, on a poisoned table
     assert all(np.array_equal(sent(guarded, "range_flip", [0])[device], honest[device]) for device in (1, 11))
+
+
+def test_adaptive_attackers_push_as_far_as_the_rules_look_and_late_ones_begin_late(guarded):
+    honest, noise = sent(guarded, None, ()), noise_in_grid(guarded.plan, guarded.codec)
+    mean = np.array([honest[device] for device in range(1, 12)]).mean(axis=0)
+    quiet = mean + OWN_NOISE * (honest[0] - mean)
+    for kind in ("adaptive_backdoor", "hidden_backdoor"):
+        push = sent(guarded, kind, [0])[0] - quiet
+        assert np.linalg.norm(push) / noise == pytest.approx(PUSH, rel=0.01)
+    assert np.array_equal(sent(guarded, "late_push", [0])[0], honest[0])
+    last = Poisoned(guarded, "late_push", [0])
+    with last.opened():
+        shown = last.integers(guarded.trained.start(0), range(12), Turn(guarded.plan.rounds, 0))
+    assert not np.array_equal(shown[0], honest[0])
+
+
+def test_a_push_goes_no_further_than_allowed_along_what_is_looked_at():
+    rng = np.random.default_rng(2)
+    aim, watched, past = rng.normal(size=(3, 50))
+    push = unseen(aim, 18.0, [(watched, 2.5), (past + aim, 9.0)])
+    assert np.linalg.norm(push) == pytest.approx(18.0)
+    assert abs(push @ watched) / np.linalg.norm(watched) <= 2.5 + 1e-9
+    assert push @ aim > 0
+
+
+@pytest.mark.long
+def test_an_adaptive_backdoor_that_probes_alone_did_not_name_is_named_by_its_watched_past():
+    """On the study of the benchmarks: with no past watched, nobody was named, and the model lost two points."""
+    study = study_of(epsilon=1.0, seed=100, robust=True)
+    found = attacked(study, "adaptive_backdoor", range(3))
+    assert set(found.named) == set(study.data.records.names[:3])
 
 
 def test_poisoned_tables_are_the_attackers_own(guarded):

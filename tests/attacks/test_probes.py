@@ -19,9 +19,9 @@ def world(opened_turns=1):
     return World(SIX, parameters=7, probes=8, opened_turns=opened_turns)
 
 
-def play(here, change, *, audit=False, shown=lambda _, frame: frame):
+def play(here, change, *, audit=False, watched=b"", shown=lambda _, frame: frame):
     """A turn in which `change` may replace what a device says, and `shown` what it hears; the round, and its error."""
-    round, error = here.round(inquiry=Probes(audit=audit)), None
+    round, error = here.round(inquiry=Probes(audit=audit, watched=watched)), None
     while round.sum is None and error is None:
         for number, frame in round.outbox().items():
             message, vector = here.read_all(here.devices[number].answer(shown(number, frame)))
@@ -52,6 +52,14 @@ def test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alo
     assert error.code == "CH505" and round.sum is None
     assert round.findings.named == {LIAR: "answered its probes falsely"}
     assert here.terms.ids[LIAR] in str(error)
+
+
+def test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender():
+    watched = bytes(range(1, 8))
+    assert play(world(), answering({}), watched=watched)[1] is None
+    round, error = play(world(), answering({LIAR: np.array([0] * 8 + [1])}), watched=watched)
+    assert error.code == "CH505" and round.sum is None
+    assert round.findings.named == {LIAR: "answered its probes falsely"}
 
 
 def test_without_an_opened_turn_the_sum_is_not_applied_and_nobody_is_named():

@@ -39,7 +39,8 @@ def lend(folder, transport):
             if kind == b"P":
                 return json.dumps(sorted(transport.present())).encode()
             if kind == b"X":
-                replies = list(transport.exchange(dict(unpack(body))))
+                mail = dict(unpack(body))
+                replies = list(transport.exchange(mail, dict.fromkeys(mail, b"")))
                 received.writelines(frame for _, frame in replies)
                 received.flush()
                 return pack(replies)

@@ -41,7 +41,7 @@ class Ear(Gate):
 
     def __init__(self, link, nodes):
         client = httpx.AsyncClient(base_url="http://superlink", transport=httpx.AsyncHTTPTransport(uds=str(link)))
-        super().__init__(client, nodes, most_bytes=2**25, patience=60.0)
+        super().__init__(client, nodes, most_bytes=2**25, most_reply=2**25, patience=60.0)
         self.heard, self.reported = bytearray(), bytearray()
 
     async def hand_on(self, path, headers, body):

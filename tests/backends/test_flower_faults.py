@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
+from choral.backends.flower.node import LET_IN
 from choral.errors import DeploymentError, SumError
 from choral.plan import SecureSum
 from choral.protocol.messages import Turn
@@ -105,6 +106,21 @@ def test_a_node_killed_in_mid_round_is_left_out_and_comes_back():
         cuts.await_all()
         assert cuts.round(3, 4, rng).count == 4
         cuts.check_charges()
+
+
+@pytest.mark.long
+def test_a_node_that_was_killed_is_let_in_when_it_starts_again_and_is_back_within_two_rounds():
+    world = World(SecureSum(cohort=4, smallest_sum=3, threshold=2), parameters=50)
+    with Stage(world.terms.ids, [device.answer for device in world.devices], deadline=40, overhear=False) as stage:
+        cuts, rng = Cuts(world, stage), random.Random(1)
+        stage.transport.gather(4, patience=120)
+        assert cuts.round(1, 4, rng).count == 4
+        stage.kill(2)  # the SuperLink does not hear that it is gone, and believes for a minute that it is there
+        stage.open_node(2)
+        log = stage.home(2) / "flower" / "node.log"
+        Stage.until(lambda: log.read_text().count(LET_IN) == 2 or "Failed to init" in log.read_text(), 60)
+        assert "Failed to init" not in log.read_text()
+        assert 4 in [cuts.round(number, 4, rng).count for number in (2, 3)]
 
 
 @pytest.mark.long

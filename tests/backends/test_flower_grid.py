@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from choral.backends import relay
@@ -17,6 +17,7 @@ from choral.backends.flower.parcels import parcel, unpacked
 from choral.errors import DeploymentError
 
 IDS = ("a", "b", "c")
+BOUND = {100: "a", 101: "b", 102: "c"}  # by the keys on the devices' cards
 
 
 class Node:
@@ -89,7 +90,7 @@ def three(**changes):
 
 def exchange(transport, frames):
     before = time.monotonic()
-    replies = sorted(transport.exchange(frames))
+    replies = sorted(transport.exchange(frames, dict.fromkeys(frames, b"")))
     return replies, time.monotonic() - before
 
 
@@ -145,6 +146,93 @@ def test_a_node_that_speaks_again_is_sent_its_frame_in_the_same_exchange(monkeyp
     assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
 
 
+class Restarted(Node):
+    """A node that is killed with a frame in its hands, and answers whatever comes after it."""
+
+    def answer(self, request):
+        answered = super().answer(request)
+        self.silent = request[:1] != relay.HELLO and len(self.frames) == 1
+        return answered
+
+
+class RestartedGrid(FakeGrid):
+    """A grid in which a frame that a restarted node was sent is lost with the node."""
+
+    def _push(self, message):
+        id = super()._push(message)
+        node = self.nodes[message.metadata.dst_node_id]
+        if node.silent and isinstance(node, Restarted):
+            del self.replies[id]
+            node.silent = False
+        return id
+
+
+def test_a_node_that_was_started_again_in_mid_exchange_is_not_waited_for_and_is_there_at_once(monkeypatch):
+    monkeypatch.setattr(grid_module, "CHECK", 0.05)
+    nodes = three(b=Restarted("b"))
+    grid = RestartedGrid(nodes)
+    transport = GridTransport(grid, nodes=BOUND, poll=0.01)
+    transport.expect(IDS, deadline=30.0)
+    transport.gather(3, patience=5)
+    replies, took = exchange(transport, ALL)
+    assert replies == [(0, b"re:x"), (2, b"re:z")] and took < 15
+    assert transport.present() == {0, 1, 2}
+    assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
+
+
+def test_a_slow_node_is_asked_whether_it_is_there_and_its_answer_counts_all_the_same(monkeypatch):
+    monkeypatch.setattr(grid_module, "CHECK", 0.02)
+    slow = Node("b")
+    transport, grid = transport_over(three(b=slow), deadline=30, bound=BOUND)
+    transport.gather(3, patience=5)
+    slow.delay = next(grid.pulls) + 12  # it takes one message after the other, and says who it is after its answer
+    push = grid._push
+    replies = []
+
+    def in_turn(message):
+        id = push(message)
+        if message.metadata.dst_node_id == 101:
+            grid.replies[id] = (slow.delay + len(replies), grid.replies[id][1])
+            replies.append(id)
+        return id
+
+    grid._push = in_turn
+    assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
+    assert len(replies) > 1 and transport.present() == {0, 1, 2}
+
+
+def test_a_greeting_that_is_answered_late_is_answered(monkeypatch):
+    monkeypatch.setattr(grid_module, "GREETING", 0.03)
+    slow = Node("b", delay=40)  # later than it is asked again: on a machine with a hundred others, everybody is slow
+    transport, grid = transport_over(three(b=slow))
+    assert transport.gather(3, patience=20) == {0, 1, 2}
+    asked = [id for id, frame, _ in grid.pushed if frame[:1] == relay.HELLO].count("b")
+    assert asked > 1 and next(grid.pulls) < 40 + 30
+
+
+def test_the_code_that_comes_in_place_of_an_answer_says_why_a_device_is_missing():
+    closed = Node("b")
+    transport, grid = transport_over(three(b=closed), bound=BOUND)
+    transport.gather(3, patience=5)
+    answer = closed.answer
+    refusal = RecordDict({"refusal": ConfigRecord({"code": "CH901"})})
+    closed.answer = lambda _: b""
+    monkeypatched = grid._push
+
+    def refused(message):
+        id = monkeypatched(message)
+        if message.metadata.dst_node_id == 101 and closed.answer is not answer:
+            grid.replies[id] = (0, Message(refusal, reply_to=message))
+        return id
+
+    grid._push = refused
+    assert [number for number, _ in exchange(transport, ALL)[0]] == [0, 2]
+    assert transport.reasons() == {"b": "CH901"}
+    closed.answer = answer
+    transport.gather(3, patience=20)
+    assert transport.reasons() == {}
+
+
 def test_a_node_that_comes_back_under_another_number_takes_its_place():
     transport, grid = transport_over(three())
     transport.gather(3, patience=5)
@@ -183,9 +271,6 @@ def test_a_second_node_that_claims_a_device_is_not_listened_to_while_the_first_a
     for _ in range(3):
         assert (1, b"re:y") in exchange(transport, ALL)[0]
     assert thief.frames == []
-
-
-BOUND = {100: "a", 101: "b", 102: "c"}  # by the keys on the devices' cards
 
 
 def test_a_node_is_the_device_of_its_key_whatever_it_says_and_whoever_comes_first():
@@ -242,7 +327,9 @@ def test_equal_frames_are_one_parcel_so_that_flower_carries_the_model_once():
     transport.gather(3, patience=5)
     seen = []
     push = grid.push_messages
-    grid.push_messages = lambda messages: seen.append([id(message.content) for message in messages]) or push(messages)
+    grid.push_messages = lambda messages: (
+        seen.append([id(message.content["parcel"]) for message in messages]) or push(messages)
+    )
     model = b"the model"
     exchange(transport, dict.fromkeys(range(3), model))
     assert len(set(seen[0])) == 1

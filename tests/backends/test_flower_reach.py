@@ -43,7 +43,7 @@ class Gates:
         self._folder = folder
 
     def __enter__(self):
-        self._listening = Listening(Gate(None, [], most_bytes=0), self.address, self._folder)
+        self._listening = Listening(Gate(None, [], most_bytes=0, most_reply=0), self.address, self._folder)
         return self
 
     def __exit__(self, *_):

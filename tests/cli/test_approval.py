@@ -1,5 +1,6 @@
 """The approval screen: every ε stands with its rule, δ, adjacency and adversary, and the number to compare is last."""
 
+import re
 from dataclasses import replace
 
 from choral.cli.approval import outcome, screen
@@ -63,6 +64,7 @@ def test_the_number_to_compare_comes_after_all_else_and_nothing_is_recorded_with
     number = next(place for place, line in enumerate(lines) if line.startswith("NUMBER"))
     assert all(not line.startswith(("COSTS", "LIMIT", "SENDS")) for line in lines[number:])
     assert outcome(recorded=False)[-1].startswith("NOTHING was recorded or sent. Add --yes")
+    assert "--yes" not in outcome(recorded=False, asked=True)[-1]  # who can be asked is asked
     assert outcome(recorded=True)[-1] == "NEXT      choral device run"
     assert outcome(recorded=True, runs=True) == outcome(recorded=True)[:-1]  # it runs now
 
@@ -77,3 +79,13 @@ def test_probes_and_opened_turns_are_shown_before_they_are_approved():
     shown = text(probes=32, opened_turns=2)
     assert "32 random projections of this device's own noisy update in every round" in shown
     assert "in at most 2 rounds the server may see this site's own noisy update; ε counts that already" in shown
+
+
+def test_one_thing_is_no_plural_on_the_screen():
+    shown = text(
+        rows=1, rounds=1, planned_rounds=1, parameters=1, uploads=1, smallest_sum=1, crowd=1, columns=("age",),
+        upload_bytes=1, download_bytes=1, colluders=1, probes=1, opened_turns=1,
+    )  # fmt: skip
+    words = "parameters|rounds|rows|columns|devices|ones|uploads|bytes|projections|persons"
+    assert not re.search(rf"\b1 (?:\w+ ){{0,2}}({words})\b", shown), shown
+    assert "the column age" in shown and "1 random projection of" in shown

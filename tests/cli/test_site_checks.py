@@ -1,12 +1,13 @@
 """choral device doctor, result and metrics: text for people, one JSON object for machines, and exit codes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from choral.cli import main
-from choral.cli.approval import agreed, compared, spaced
-from choral.deploy.comparing import DrawnNumber
+from choral.cli.approval import agreed, compare, spaced
+from choral.deploy.comparing import DrawnNumber, check_of, drawn_for, keep_typed, last_drawn
 
 
 @pytest.fixture
@@ -63,25 +64,56 @@ def test_the_doctor_ends_with_1_where_something_is_in_the_way(hill, capsys):
     assert "NOT READY" in capsys.readouterr().out
 
 
-def test_the_owner_types_the_numbers_of_the_others_and_sees_the_checks():
-    drawn = DrawnNumber(study="5e" * 32, device="hill", others=("harbour", "lake"), number="417093")
+@pytest.fixture
+def drawn(tmp_path):
+    """A home that was shown a study of three sites."""
+    keep_typed(tmp_path, DrawnNumber(study="5e" * 32, device="hill", others=("harbour", "lake"), number="417093"))
+    return tmp_path
+
+
+def closed(_):
+    return None
+
+
+def test_the_owner_types_the_numbers_one_after_the_other_and_sees_each_check_at_once(drawn):
     typed = {"Six digits of harbour: ": "582 044", "Six digits of lake: ": ""}
-    assert compared(drawn, typed.__getitem__) == [
-        f"CHECK     {spaced(drawn.checks(['harbour=582044'])['harbour'])} with harbour: both must see the same",
+    check = check_of(bytes.fromhex("5e" * 32), ("hill", "417093"), ("harbour", "582044"))
+    assert list(compare(drawn, typed.__getitem__)) == [
+        f"CHECK     {spaced(check)} with harbour: both must see the same",
         "MISSING   lake",
     ]
 
-    def closed(_):
-        raise EOFError
 
-    assert compared(drawn, closed) == ["MISSING   harbour, lake"]
+def test_digits_are_asked_for_again_at_their_site_and_what_was_typed_before_stays(drawn):
+    asked, typed = [], iter(["582044", "12345", "six", "", "123456"])
+
+    def answer(prompt):
+        asked.append(prompt)
+        return next(typed)
+
+    lines = list(compare(drawn, answer))
+    assert asked == ["Six digits of harbour: "] + 3 * ["Six digits of lake: "]
+    assert [line[:5] for line in lines] == ["CHECK", "CH614", "CH614", "MISSI"]
+    again = list(compare(drawn, answer))
+    assert asked[4:] == ["Six digits of lake: "] and [line[:5] for line in again] == ["CHECK", "CHECK"]
+    assert list(compare(drawn, closed)) == again  # nothing is asked any more
 
 
-def test_only_a_whole_yes_approves():
-    assert agreed(lambda _: " yes ")
-    assert not any(agreed(lambda _, word=word: word) for word in ("y", "YES", "no", "", "yess"))
+def test_numbers_that_were_typed_belong_to_the_study_that_was_shown_and_no_other(drawn):
+    list(compare(drawn, lambda _: "582044"))
+    assert last_drawn(drawn).missing == []
+    other = SimpleNamespace(digest=b"t" * 32, roster=[SimpleNamespace(id=name) for name in ("harbour", "hill", "lake")])
+    assert drawn_for(drawn, "hill", other).missing == ["harbour", "lake"]
+    assert list(compare(drawn, closed)) == ["MISSING   harbour, lake"]
 
-    def closed(_):
-        raise EOFError
 
-    assert not agreed(closed)
+def test_yes_approves_in_any_case_and_anything_else_is_asked_again_up_to_three_times():
+    for word in ("yes", "YES", "Yes", "y", "Y"):
+        assert agreed(lambda _, word=word: word) is True
+    for word in ("no", "N", "NO"):
+        assert agreed(lambda _, word=word: word) is False
+    answers = iter(["", "yess", "yes"])
+    assert agreed(lambda _: next(answers)) is True
+    answers = iter(["", "ja", "yess", "yes"])
+    assert agreed(lambda _: next(answers)) is None and list(answers) == ["yes"]
+    assert agreed(closed) is None

@@ -18,7 +18,7 @@ from choral.deploy.serving import Deployed
 from choral.errors import StorageError
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
-from tests.run.consortium import JOB, NAMES, Consortium, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, table
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,12 @@ def said(capsys, *words):
 def approve(study, *more):
     data = table(study / "hill.csv", seed=1)
     return ["device", "approve", study / "study/study.toml", "--data", data, "--home", study / "hill", *more]
+
+
+def approved(study, capsys):
+    """Exit status of an approval without a terminal, after the study was looked at."""
+    said(capsys, *(words := approve(study, "--max-epsilon", 4, "--delta", 1e-4)))
+    return said(capsys, *words, "--yes")[0]
 
 
 def test_every_phase_prints_one_object(study, capsys):
@@ -204,7 +210,7 @@ def test_a_device_without_an_approval_does_not_run(study, capsys):
 
 def test_a_device_that_answers_says_so_once(study, capsys, monkeypatch):
     """Stopped at its third look, a second apart, or before its first."""
-    assert said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))[0] == 0
+    assert approved(study, capsys) == 0
     handlers = {}
     monkeypatch.setattr("signal.signal", lambda number, handler: handlers.update({number: handler}))
     monkeypatch.setattr("choral.deploy.services.LOOK", 0.1)
@@ -233,7 +239,7 @@ def test_a_card_that_cannot_be_written_is_reported_with_the_way_out(study, tmp_p
 
 
 def test_a_device_whose_ledger_is_gone_says_so(study, tmp_path, capsys):
-    assert said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))[0] == 0
+    assert approved(study, capsys) == 0
     home = shutil.copytree(study / "hill", tmp_path / "hill")
     (home / "ledger").unlink()
     assert main(["device", "status", "--home", str(home)]) == 0
@@ -285,6 +291,9 @@ def test_a_server_is_not_run_as_root_or_made_a_service_of_roots_unless_that_is_s
     monkeypatch.setattr(services, "run_folder", begin)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert code() == code("--systemd", "--user") == "CH907"
+    for more in ((), ("--test", study / "hill.csv"), ("--systemd", "--user")):  # nobody need be another user for that
+        reported = said(capsys, "server", "run", study / "no-study", *more)[1]["error"]
+        assert (reported["code"], reported["where"]) == ("CH105", str(study / "no-study" / "study.toml"))
     assert code("--as-root") == "CH800"
     assert main(["server", "run", str(study / "study"), "--systemd", "--user", "--as-root"]) == 0
     assert "--as-root\n" in capsys.readouterr().out
@@ -302,6 +311,7 @@ def test_flags_of_a_service_that_do_not_go_together_are_refused(study, capsys, f
 
 def test_a_sealed_home_takes_its_passphrase_from_a_file(study, tmp_path, capsys):
     (tmp_path / "secret").write_text("correct horse\n")
+    (tmp_path / "secret").chmod(0o600)
     words = ["device", "join", study / "study/invitation.toml", "--name", "sealed", "--home", tmp_path / "home"]
     assert said(capsys, *words, "--card", tmp_path / "card", "--passphrase-file", tmp_path / "secret")[0] == 0
     status, reported = said(capsys, "device", "ledger", "--home", tmp_path / "home")
@@ -333,7 +343,7 @@ def test_a_certificate_of_ones_own_is_taken_with_its_key_and_its_issuer(study, t
 def test_stop_leaves_word_for_a_run_that_has_begun(study, capsys):
     assert said(capsys, "server", "stop", study / "study")[1]["error"]["code"] == "CH802"
     folder = Path(said(capsys, "server", "status", study / "study")[1]["folder"])
-    place = Deployed(study / "study", transport=None)  # nothing is sent: only run.json is written
+    place = Deployed(study / "study", transport=Sockets({}))  # nothing is sent: only run.json is written
     Run(place, place.study, folder=RunFolder(folder)).begin()
     assert said(capsys, "server", "stop", study / "study") == (0, {"stopping": True})
     assert said(capsys, "server", "status", study / "study")[1]["stopping"]

@@ -55,6 +55,17 @@ def test_a_hazard_model_is_planned_made_and_verified(job, capsys, tmp_path):
     assert status != 0 and "CH800" in text  # it is finished
 
 
+def test_an_additive_model_has_a_line_for_each_column_and_next_is_the_last(job, capsys, tmp_path):
+    text = TOML.replace('kind = "hazard"\ntime = "days"\nuntil = 900\nbins = 4\n', 'kind = "additive"\n')
+    job.write_text(text)
+    status, printed = reported(capsys, "simulate", job, "--out", tmp_path / "run")
+    assert status == 0, printed
+    lines = printed.splitlines()
+    assert len(lines) < 60
+    assert sum(line.startswith("  age ") for line in lines) == 1 and "cells)" in printed
+    assert "register and ledgers" not in printed[printed.rindex("NEXT ") :]
+
+
 def test_a_model_that_was_interrupted_is_resumed_and_pays_for_no_sum_twice(job, capsys, tmp_path, monkeypatch):
     from choral.run.answer_register import AnswerRegister
 

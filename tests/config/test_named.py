@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
 import choral
@@ -13,8 +14,9 @@ from choral.config import Job, job_of
 from choral.config.named import RENAMED, AskSettingsByName, SettingsByName
 from choral.errors import ConfigError
 from choral.front import RunOptions
+from choral.learning.models import Model
 
-TABLES = {one.name: one.type for one in fields(Job) if one.name not in ("source", "text", "origin")}
+TABLES = {one.name: one.type for one in fields(Job) if one.name not in ("source", "text", "origin", "maker")}
 NAMES = {new: old for old, new in RENAMED.items()}
 
 
@@ -35,7 +37,7 @@ def expected(table):
 
 def test_every_setting_is_a_typed_keyword_argument_and_nothing_else_is():
     wanted = {name: kind for table in TABLES if table != "ask" for name, kind in expected(TABLES[table]).items()}
-    wanted["model"] = wanted["model"] | Callable[..., object]
+    wanted["model"] = wanted["model"] | Callable[..., object] | Model
     wanted["ask"] = AskSettingsByName | None
     reported = typing.get_type_hints(SettingsByName)
     assert set(reported) == set(wanted)
@@ -99,3 +101,15 @@ def test_a_complaint_names_the_line_of_the_file_or_the_keyword(file):
 def test_a_whole_job_takes_no_settings():
     with pytest.raises(ConfigError, match=r'CH104 "epsilon" is given with a job'):
         choral.simulate(job_of(epsilon=2.0), epsilon=1.0)
+
+
+def test_numbers_of_numpy_are_settings_as_pythons_own_are():
+    given = {"devices": np.int64(8), "rounds": np.uint8(3), "hidden": np.array([8, 4]), "epsilon": np.float32(0.5)}
+    given |= {"robust": np.bool_(False), "limits": {"north": np.float64(2.0)}, "ask": {"most": np.int32(2)}}
+    job = job_of(**given)
+    assert (job.federation.devices, job.federation.rounds, job.model.hidden) == (8, 3, [8, 4])
+    assert (job.privacy.epsilon, job.federation.robust, job.ask.most) == (0.5, False, 2)
+    assert job == job_of(devices=8, rounds=3, hidden=[8, 4], epsilon=0.5, robust=False, limits={"north": 2.0},
+                         ask={"most": 2})  # fmt: skip
+    with pytest.raises(ConfigError, match=r"CH102 settings:2 federation.devices = 2\.5"):
+        job_of(devices=np.float64(2.5))

@@ -23,7 +23,7 @@ from choral.run.modelling import fit
 from choral.run.places import Opened
 from choral.run.questions import plan_of_questions
 from choral.secagg.masks import Stream
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
 ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table", "logistic"]\n'
@@ -149,7 +149,7 @@ def test_a_question_that_fails_is_reported_and_stops_no_round(consortium):
 def test_a_site_refuses_what_its_study_may_not_ask_whatever_the_server_says(consortium):
     def answer(agent, question, number):
         frame = encode(Inquire(turn=Turn(QUESTIONS + number, 0), question=question))
-        message, _ = decode(agent.answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+        message, _ = decode(as_server(agent, frame), vector_bytes=0, records_bytes=4096)
         return message
 
     home = consortium.homes[NAMES[0]]
@@ -187,7 +187,7 @@ def test_a_site_strikes_names_and_columns_from_what_it_answers(consortium):
     with agents({NAMES[0]: consortium.homes[NAMES[0]]}) as running:
         for question, code in ((SMOKERS, "CH608"), (OLD, "CH321")):
             frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=question.canonical()))
-            said, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+            said, _ = decode(as_server(running[NAMES[0]], frame), vector_bytes=0, records_bytes=4096)
             assert isinstance(said, Refusal) and said.code == code
     assert asked(consortium.homes[NAMES[0]], consortium.agreement) == []
 
@@ -198,7 +198,7 @@ def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):
     made.approve(NAMES[0])
     with agents({NAMES[0]: made.homes[NAMES[0]]}) as running:
         frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=SMOKERS.canonical()))
-        message, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+        message, _ = decode(as_server(running[NAMES[0]], frame), vector_bytes=0, records_bytes=4096)
         assert message.code == "CH608"
 
 

@@ -28,6 +28,7 @@ ASK = {
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",
     "run/folder.py": "stamps in the run's folder",
+    "deploy/serving.py": "the counters of a folder that was restored begin above those that were used",
     "deploy/site.py": "a stamp on an approval",
     "deploy/presence.py": "until when a server waits, for people to read",
 }

@@ -1,12 +1,13 @@
 """Comparing a study by phone: the same check for the same study only, whatever a coordinator has searched for."""
 
+import json
 from dataclasses import dataclass
 from math import exp, factorial
 from types import SimpleNamespace
 
 import pytest
 
-from choral.deploy.comparing import DIGITS, check_of, drawn_for, last_drawn
+from choral.deploy.comparing import DIGITS, FILE, check_of, drawn_for, keep_typed, last_drawn, require_compared
 from choral.errors import StorageError, TrustError
 from choral.secagg.keys import digest, safety_number
 
@@ -35,7 +36,9 @@ def homes(tmp_path):
 def checks(drawn):
     """What everybody sees who types everybody's numbers."""
     reported = [f"{one.device}={one.number}" for one in drawn]
-    return {one.device: one.checks(text for text in reported if not text.startswith(one.device)) for one in drawn}
+    return {
+        one.device: one.with_typed(text for text in reported if not text.startswith(one.device)).checks for one in drawn
+    }
 
 
 def test_each_two_sites_with_the_same_study_see_the_same_check(homes):
@@ -65,10 +68,11 @@ def test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other(home
 
 def test_what_is_no_number_is_refused_and_digits_may_be_typed_as_they_are_read(homes):
     drawn = drawn_for(homes["hill"], "hill", ONE)
-    assert drawn.checks(["lake=417 093"]) == drawn.checks(["lake=417-093"]) == drawn.checks(["lake=417093"])
-    for typed in ("lake=41709", "lake=4170933", "lake=41709x", "lake=", "lake", "417093", "hill=417093", "lake=٤١٧٠٩٣"):
+    typed = [drawn.with_typed([f"lake={number}"]) for number in ("417 093", "417-093", "417093")]
+    assert typed[0] == typed[1] == typed[2] and typed[0].missing == ["harbour"]
+    for wrong in ("lake=41709", "lake=4170933", "lake=41709x", "lake=", "lake", "417093", "hill=417093", "lake=٤١٧٠٩٣"):
         with pytest.raises(TrustError, match="CH614"):
-            drawn.checks([typed])
+            drawn.with_typed([wrong])
     with pytest.raises(StorageError, match="CH802"):
         last_drawn(homes["lake"])
     assert check_of(b"s", ("a", "1"), ("b", "2")) != check_of(b"s", ("a", "2"), ("b", "1"))
@@ -105,3 +109,27 @@ def test_one_check_over_the_numbers_of_all_would_fall_to_the_last_one_who_speaks
         for case in range(200)
     )
     assert 100 < deceived < 150  # 1 - 1/e of 200 is 126
+
+
+def test_what_was_typed_is_kept_until_another_study_is_read_or_the_owner_says_no(homes):
+    drawn = drawn_for(homes["hill"], "hill", ONE).with_typed(["lake=417093"])
+    keep_typed(homes["hill"], drawn)
+    assert last_drawn(homes["hill"]) == drawn_for(homes["hill"], "hill", ONE) == drawn
+    assert drawn.forgotten.missing == ["harbour", "lake"] and drawn.forgotten.number == drawn.number
+    assert drawn_for(homes["hill"], "hill", OTHER).typed == {}
+
+
+def test_a_home_whose_number_was_drawn_by_an_earlier_version_is_read(homes):
+    """compare.json of 0.2.0 has no numbers of others."""
+    drawn = drawn_for(homes["hill"], "hill", ONE)
+    text = json.loads((homes["hill"] / FILE).read_text())
+    assert text == {"study": ONE.digest.hex(), "device": "hill", "others": ["harbour", "lake"], "number": drawn.number}
+
+
+def test_only_the_study_that_was_read_last_counts_as_compared(homes):
+    with pytest.raises(TrustError, match="CH614"):
+        require_compared(homes["hill"], ONE)
+    drawn_for(homes["hill"], "hill", ONE)
+    require_compared(homes["hill"], ONE)
+    with pytest.raises(TrustError, match="CH614"):
+        require_compared(homes["hill"], OTHER)

@@ -53,6 +53,18 @@ def test_another_encoder_than_the_studys_is_refused(made, tmp_path):
     assert kept_in(sites.homes["hill"]) == []
 
 
+@pytest.mark.parametrize("form", ["an operator", "a node", "a second graph"])
+def test_no_site_approves_an_encoder_with_hidden_operators(form, tmp_path, monkeypatch):
+    file = tmp_path / "public.onnx"
+    file.write_bytes(encoders.hidden(tmp_path / "plain.onnx", form, above=1))
+    with monkeypatch.context() as lax:  # a coordinator whose program looks at nothing
+        lax.setattr("choral.learning.encoder.check_operators", lambda *_, **__: None)
+        sites = consortium.Consortium(tmp_path, job=job(file))
+    for name in sites.homes:
+        with pytest.raises(TableError, match=r"CH338 public.onnx the encoder's file has a number that does not end"):
+            sites.approve(name, encoder=str(file))
+
+
 def test_embeddings_are_made_once_and_stay_at_home(made, tmp_path, monkeypatch):
     sites, file = made
     sites = sites.copy(tmp_path)

@@ -73,6 +73,31 @@ def job(tmp_path):
     return tmp_path / "choral.toml"
 
 
+WARD = """
+import jax, jax.numpy as jnp, choral
+def build(features, classes):
+    loss = lambda weights, row, label: -jax.nn.log_softmax(row @ weights)[label]
+    start = lambda seed: jnp.zeros((features, classes))
+    return choral.model(start, loss, lambda weights, rows: rows @ weights, features=features, classes=classes)
+"""
+
+
+@pytest.mark.long
+def test_a_model_of_somebodys_own_is_tried_with_the_file_that_is_named(job, tmp_path):
+    """Up to the approvals of all sites; the coordinator's folder has a copy of the code."""
+    job.write_text(job.read_text() + '[model]\nkind = "ward_of_ours:build"\n')
+    code = tmp_path / "code.py"
+    code.write_text(WARD)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(ConfigError, match="CH102"):
+        local.of_job(tmp_path / "nothing", job, 3, 2)
+    (tmp_path / "kept").mkdir()
+    made = local.of_job(tmp_path / "kept", job, 3, 2, [f"ward_of_ours:build={code}"])
+    assert all(home.approval.code.path == str(code) for home in made.homes)
+    assert (made.study_folder / "ward_of_ours.py").read_text() == WARD
+    assert made.agreement.terms.parameters == 8
+
+
 def test_three_sites_run_a_study_over_flower_and_nothing_is_left(job, tmp_path):
     kept = tmp_path / "kept"
     deployed = start("--local", "3", str(job), "--rounds", "2", "--keep", str(kept), "--json")

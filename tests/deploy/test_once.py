@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.backends import relay
 from choral.backends.wire import Wire
 from choral.cli.approval import screen
 from choral.deploy.agent import Agent
@@ -17,7 +16,7 @@ from choral.privacy.display import up
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import Turn
 from choral.secagg.codec import quantise
-from tests.run.consortium import JOB, Consortium
+from tests.run.consortium import JOB, Consortium, as_server
 
 LOCAL = "[local]\nsteps = 2\nbatch = 12\nstep_size = 0.5\nclip = 1.0\n"
 ONCE = JOB.replace(LOCAL, "").replace("delta = 1e-4", 'delta = 1e-4\nnoise_is_added = "once"')
@@ -31,7 +30,7 @@ class Agents:
 
     def exchange(self, outbox):
         for number, frame in outbox.items():
-            yield number, bytes(self.agents[number].answer(relay.FRAME + bytes(frame)))
+            yield number, as_server(self.agents[number], bytes(frame))
 
 
 @pytest.fixture(scope="module")

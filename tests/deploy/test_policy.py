@@ -33,7 +33,7 @@ def test_a_study_within_the_policy_is_not_refused():
     ("own", "proposed", "what", "way_out"),
     [
         ({"crowd": 5}, {}, "among 4 honest ones only, the policy wants 5", "--smallest-crowd 4"),
-        ({"colluders": 3}, {}, "it counts 2 devices that help its server, the policy wants 3", "--colluders 2"),
+        ({"colluders": 3}, {}, "it counts 2 devices as helping its server, the policy wants 3", "--colluders 2"),
         ({}, {"secure": CURIOUS}, "only a server that follows the protocol", "--allow-curious"),
         ({}, {"kind": "theirs:model"}, 'it runs the code of "theirs:model" here', "--trust-model theirs:model=FILE"),
         ({}, {"plan": PROBED}, "32 projections of this device's own noisy update", "--allow-probes"),

@@ -25,12 +25,14 @@ SEEN = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"}
     ],
 )
 def test_a_missing_site_is_named_with_what_the_server_knows(name, said):
-    assert standing(name, SEEN, {}, ()) == said
+    assert standing(name, SEEN, {}, (), {}) == said
 
 
 def test_a_refusal_and_an_exclusion_say_more_than_a_missing_connection():
-    assert standing("lake", SEEN, {"lake": "CH401"}, {"lake"}) == "refused permanently: CH401"
-    assert standing("lake", SEEN, {}, {"lake"}) == "excluded by the coordinator"
+    assert standing("lake", SEEN, {"lake": "CH401"}, {"lake"}, {}) == (
+        "refused permanently: CH401 a device has spent its budget"
+    )
+    assert standing("lake", SEEN, {}, {"lake"}, {}) == "excluded by the coordinator"
 
 
 def test_a_look_says_whether_anybody_came_or_went():

@@ -18,6 +18,7 @@ from choral.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
 from choral.protocol.end_of_run import committed
+from choral.protocol.envelope import REQUEST_HEAD
 from choral.protocol.messages import VERSION, Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
 from choral.protocol.terms import ENVELOPE_BYTES
 from choral.record import read_run
@@ -25,7 +26,7 @@ from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.runs import resume
 from choral.run.statement import privacy_statement
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
 
 
 def charges(home):
@@ -75,9 +76,9 @@ class Losing(Sockets):
         super().__init__(homes)
         self.lost, self.crash, self.count = set(lost), crash, 0
 
-    def exchange(self, outbox):
+    def answers(self, outbox):
         self.count += 1
-        replies = list(super().exchange(outbox))
+        replies = list(super().answers(outbox))
         if self.count == self.crash:
             raise KeyboardInterrupt
         return [] if self.count in self.lost else replies
@@ -175,10 +176,10 @@ def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
     seen = []
 
     class Looking(Sockets):
-        def exchange(self, outbox):
+        def answers(self, outbox):
             tried = [json.loads(path.read_text())["round"] for path in (consortium.study / "runs").glob("*/turn.json")]
             seen.extend(tried or [0])  # keys are agreed on before the first turn
-            return super().exchange(outbox)
+            return super().answers(outbox)
 
     with agents(consortium.homes):
         consortium.conductor(Looking(consortium.homes)).run()
@@ -244,8 +245,8 @@ def test_a_device_of_another_version_is_left_out_and_the_others_go_on(four, tmp_
     class AnotherVersion(Sockets):
         """What one device says, whatever that is, is of a version that is not out yet."""
 
-        def exchange(self, outbox):
-            for number, reply in super().exchange(outbox):
+        def answers(self, outbox):
+            for number, reply in super().answers(outbox):
                 yield number, reply[:4] + b"\x63\x00" + reply[6:] if number == 3 else reply
 
     with agents(made.homes):
@@ -323,8 +324,8 @@ def test_a_device_that_breaks_the_protocol_is_named_left_out_and_called_no_more(
     class Spoiling(Sockets):
         """The last device's envelopes hold nothing that anybody could open."""
 
-        def exchange(self, outbox):
-            for number, reply in super().exchange(outbox):
+        def answers(self, outbox):
+            for number, reply in super().answers(outbox):
                 yield number, (spoilt(made, reply) if number == 3 else reply)
 
     with agents(made.homes):
@@ -351,9 +352,9 @@ def spoilt(made, reply):
 
 def test_a_stop_ends_after_the_round_with_the_model_so_far(consortium):
     class Stopping(Sockets):
-        def exchange(self, outbox):
+        def answers(self, outbox):
             stop(consortium.study)
-            return super().exchange(outbox)
+            return super().answers(outbox)
 
     with agents(consortium.homes):
         consortium.conductor(Stopping(consortium.homes)).run()
@@ -431,10 +432,12 @@ def test_a_study_may_learn_a_number(tmp_path):
 
 
 def test_a_door_takes_what_the_studys_terms_allow_and_does_not_wait_for_more(consortium):
-    home, most = consortium.homes["hill"], 1 + consortium.agreement.terms.frame_bytes
+    home, most = consortium.homes["hill"], 1 + REQUEST_HEAD + consortium.agreement.terms.frame_bytes
     assert most < 10_000  # a model of four numbers, and the records of three devices
     with agents({"hill": home}):
-        assert b"CH600" in relay.ask(home.socket, relay.FRAME + bytes(most - 1), timeout=20)  # read, and no message
+        assert b"CH622" in relay.ask(
+            home.socket, relay.FRAME + bytes(most - 1), timeout=20
+        )  # read, and not the server's
         with pytest.raises(DeploymentError, match=r"CH901"):
             relay.ask(home.socket, relay.FRAME + bytes(most), timeout=20)
 
@@ -514,11 +517,11 @@ class AtTheEnd(Sockets):
         super().__init__(homes)
         self.change = change
 
-    def exchange(self, outbox):
+    def answers(self, outbox):
         frames = list(outbox.values())
-        if b"chrl" in bytes(frames[0][:4]) and frames[0][11:12] == b"\x14":  # the tag of CLOSE
-            return self.change(super().exchange, outbox)
-        return super().exchange(outbox)
+        if b"chrl" in bytes(frames[0][:4]) and frames[0][11:12] in (b"\x14", b"\x18"):  # the tags of CLOSE
+            return self.change(super().answers, outbox)
+        return super().answers(outbox)
 
 
 @pytest.mark.parametrize("how", ["silence", "failure", "nonsense"])
@@ -551,7 +554,7 @@ def test_a_site_that_has_signed_the_end_takes_no_turn_any_more_also_after_a_rest
     finished(consortium)
     home = consortium.homes["hill"]
     with Agent(home) as agent:
-        reply = agent.answer(relay.FRAME + encode(Call(turn=Turn(4, 0))))
+        reply = as_server(agent, encode(Call(turn=Turn(4, 0))))
         assert decode(reply, vector_bytes=0, records_bytes=0)[0].code == "CH605"
         assert charges(home) == [(1, 0), (2, 0), (3, 0)]
 
@@ -594,8 +597,8 @@ def test_an_upload_that_a_site_paid_for_and_that_never_arrived_is_in_the_claim(f
 
         lost = False
 
-        def exchange(self, outbox):
-            for number, reply in super().exchange(outbox):
+        def answers(self, outbox):
+            for number, reply in super().answers(outbox):
                 if number == 3 and reply[4] == VERSION and len(reply) > 200 and not self.lost:
                     self.lost = True
                 else:

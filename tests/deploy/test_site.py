@@ -88,7 +88,7 @@ def test_a_dry_run_records_nothing(ready):
     before = {path.name for path in ready.homes["lake"].path.iterdir()}
     approve(ready, "lake")
     # The number is drawn now, so that nobody can choose a study by it.
-    assert {path.name for path in ready.homes["lake"].path.iterdir()} - before == {"compare.json"}
+    assert {path.name for path in ready.homes["lake"].path.iterdir()} - before == {"compare.json", "compared.toml"}
     with pytest.raises(TrustError, match="CH603"):
         Agent(ready.homes["lake"])
 

@@ -1,7 +1,9 @@
 """ONNX encoders for tests, made here."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import TensorProto, helper, load, numpy_helper, save
+
+MODEL_GRAPH, GRAPH_NODE, NODE_OPERATOR = 7, 1, 4  # numbers of fields in onnx.proto
 
 
 def saved(path, nodes, given, out, weights=(), kind=TensorProto.FLOAT, **settings):
@@ -70,3 +72,38 @@ def drawing(path, *, in_a_branch):
         helper.make_node("If", ["above"], ["y"], **branches),
     ]
     return saved(path, nodes, ["rows", 2], ["rows", 2], weights)
+
+
+def varint(value):
+    """A whole number as protobuf writes it."""
+    written = b""
+    while value >= 0x80:
+        written, value = written + bytes([value & 0x7F | 0x80]), value >> 7
+    return written + bytes([value])
+
+
+def field(number, content, above=0):
+    """A field of a protobuf message with these bytes; `above` are bits of its tag beyond the 32 that it may have."""
+    return varint((number << 3 | 2) + (above << 32)) + varint(len(content)) + content
+
+
+def hidden(path, form, above):
+    """A graph whose RandomNormalLike stands behind a tag above 32 bits, which onnxruntime reads without those bits."""
+    model = load(drawing(path, in_a_branch=False))
+    first, *others = list(model.graph.node)
+    del model.graph.node[:]
+    rest, after = (
+        model.graph.SerializeToString(),
+        b"".join(field(GRAPH_NODE, one.SerializeToString()) for one in others),
+    )
+    model.ClearField("graph")
+    drawn = first.SerializeToString()
+    if form == "an operator":
+        first.ClearField("op_type")
+        names = field(NODE_OPERATOR, b"Identity") + field(NODE_OPERATOR, b"RandomNormalLike", above)
+        graph = field(MODEL_GRAPH, rest + field(GRAPH_NODE, first.SerializeToString() + names) + after)
+    elif form == "a node":
+        graph = field(MODEL_GRAPH, rest + field(GRAPH_NODE, drawn, above) + after)
+    else:
+        graph = field(MODEL_GRAPH, field(GRAPH_NODE, drawn), above) + field(MODEL_GRAPH, rest + after)
+    return model.SerializeToString() + graph

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -96,6 +97,80 @@ def test_the_bound_of_a_pull_home_and_of_parts_is_reached(way):
     start = np.zeros(model.size, np.float32)
     moved = np.linalg.norm(local_work(model, work, start, x, labels) - local_work(model, work, start, x, changed))
     assert moved == pytest.approx(claimed(work), rel=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_the_rounding_of_a_step_counts_every_number_of_the_model(classes):
+    """By hand, where updates and projections are nearly all of it: (1 + 1)·K numbers of up to V, in 4u, against ηG/γ.
+
+    With one row, short and few steps of a small clip the sums over rows are small beside that.
+    """
+    model, work = logistic(1, classes), work_for(rows=1, local_time=1e-6, slope=1e-3)
+    assert work.steps(model, 1) == 1
+    updated = 4 * 2.0**-53 * (2 * classes + 12) * LARGEST_MODEL / (1e-6 * 2e-3)
+    assert updated <= work.rounding(model, 1) <= 1.0001 * updated
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_step_of_many_outputs_is_off_by_less_than_is_counted(classes):
+    """Against the same steps in 80 digits, from models near V, where numbers are largest."""
+    rng = np.random.default_rng(classes)
+    model, rows = logistic(3, classes), 5
+    work = work_for(rows=rows, local_time=0.5)
+    start = rng.normal(size=model.size)
+    start = (start * 0.99 * LARGEST_MODEL / np.linalg.norm(start)).astype(np.float32)
+    x, y = rng.normal(0, 1, (rows, 3)).astype(np.float32), rng.integers(0, classes, rows)
+    steps = work.steps(model, rows)
+    found = local_work(model, work, start, x, y)
+    exact = in_many_digits(start, x, y, work, steps)
+    per_step = work.rounding(model, rows) / 4 * work.clip * work.local_time / steps / work.divisor
+    assert float(mpmath.norm(mpmath.matrix(found.tolist()) - exact)) <= steps * per_step
+
+
+def in_many_digits(start, x, y, work, steps):
+    """The update after the steps of the softmax loss with its clip by 1 − p_y, in 80 digits."""
+    with mpmath.workdps(80):
+        outputs = len(start) // 4
+        table = [[mpmath.mpf(float(one)) for one in row] + [mpmath.mpf(1)] for row in x]
+        for row in table:
+            length = mpmath.sqrt(sum(one * one for one in row))
+            row[:] = [one * min(1, work.row_length / length) for one in row]
+        first = mpmath.matrix([mpmath.mpf(float(one)) for one in start])
+        now = first.copy()
+        rate = mpmath.mpf(work.local_time) / steps / work.divisor
+        for _ in range(steps):
+            gradient = mpmath.zeros(len(start), 1)
+            for row, label in zip(table, y, strict=True):
+                scores = [sum(row[i] * now[i * outputs + k] for i in range(4)) for k in range(outputs)]
+                terms = [mpmath.exp(one - max(scores)) for one in scores]
+                slope = [term / sum(terms) - (k == label) for k, term in enumerate(terms)]
+                length = mpmath.sqrt(sum(one * one for one in row))
+                pull = sum(abs(one) for one in slope) / mpmath.sqrt(2) * length
+                share = min(1, work.clip / pull) if pull else 1
+                for i in range(4):
+                    for k in range(outputs):
+                        gradient[i * outputs + k] += row[i] * slope[k] * share
+            now = now - rate * gradient
+            length = mpmath.norm(now)
+            now = now * min(1, LARGEST_MODEL / length)
+        return now - first
+
+
+@pytest.mark.parametrize("pull", [0.0, 4.0, 0.5])
+def test_with_one_dither_one_record_moves_the_integers_by_no_more_than_the_codec_counts_on(pull):
+    """The worst record, one row with two labels, under a pull: nearly all of the bound where the grid is fine."""
+    model, x = MODELS["one logit"], np.array([[0.8, 0.6]] * 6, np.float32)
+    plan = Plan(devices=4, cohort=4, rounds=1, rows=6, batch=6, local_steps=12, step_size=0.05, clip=0.05, noise=0.01,
+                sampling="partition", noise_is_added="once", row_length=2.0, pull=pull,
+                law="discrete_gaussian")  # fmt: skip
+    codec, start = Codec.for_plan(plan, SecureSum.for_cohort(4), model.size), np.zeros(model.size, np.float32)
+    labels = np.array([[0, 1, 0, 1, 0, 1], [1, 1, 0, 1, 0, 1]], np.int32)
+    dither = np.random.default_rng(3).random(model.size)
+    work = LocalWork.of(plan)
+    assert work.steps(model, 6) == 12
+    one, other = (quantise(local_work(model, work, start, x, each), dither, codec.grid) for each in labels)
+    most = sensitivity(plan, model.size, codec.grid)
+    assert 0.98 * most <= np.linalg.norm(one.astype(float) - other) <= most
 
 
 def test_a_strong_pull_ends_at_the_proximal_point():

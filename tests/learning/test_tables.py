@@ -247,6 +247,19 @@ def test_brackets_in_the_name_of_a_file_or_its_folder_make_no_pattern(file):
     assert load(file(ROWS, "study [2]/site[1].csv"), devices=2, **DECLARED).records.devices == 2
 
 
+def test_several_data_frames_are_sites_by_their_names_or_in_their_order():
+    rows = pd.DataFrame({"age": np.arange(60.0), "label": [0, 1] * 30})
+    one, two = rows[:20], rows[20:]
+    named = load({"south": one, "north": two}, columns={"age": {"bounds": [0, 60]}})
+    assert (named.records.names, named.records.sizes.tolist()) == (("north", "south"), [40, 20])
+    numbered = load([one, two], columns={"age": {"bounds": [0, 60]}})
+    assert (numbered.records.names, numbered.records.sizes.tolist()) == (("site-1", "site-2"), [20, 40])
+    with pytest.raises(TableError, match='CH309 two sites have the name "1"'):
+        load({1: one, "1": two})
+    with pytest.raises(TableError, match="CH312 a int is not a table"):
+        load({"north": one, "south": 3})
+
+
 def test_something_that_is_no_table_is_refused():
     with pytest.raises(TableError, match="CH312 a int is not a table"):
         load(42, devices=1)

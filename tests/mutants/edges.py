@@ -1,11 +1,17 @@
 """Planted bugs at the edges: what goes in, what comes out, who speaks, and what a page says."""
 
 from tests.mutants.catalogue import CODEC, Mutant, bug
+from tests.mutants.planting import Change
 
+OPERATORS, ON_OPERATORS = "choral.learning.onnx_operators:", "tests/learning/test_onnx_operators.py::"
+ON_ENCODERS = "tests/learning/test_encoder.py::"
 SPARSE = (
     "tests/run/test_against.py::"
     "test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_and_in_statements"
 )
+
+SITE, COMPARING, OWNERSHIP = "choral.deploy.site:", "choral.deploy.comparing:", "choral.deploy.ownership:"
+SWAPPED, OWNED = "tests/attacks/test_swapped_files.py::", "tests/deploy/test_ownership.py::"
 
 # Reading: a record's features are a function of that record and of public numbers.
 FORMAT, READERS, LEARNT = "choral.learning.columns:Format.", "choral.learning.reading:", "choral.learning.columns:"
@@ -219,18 +225,455 @@ PRICES: list[Mutant] = [
 ]  # fmt: skip
 
 # What is proved about noise, rounding and lengths.
-PROOFS: list[Mutant] = []
+INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
+COVER = "choral.privacy.cover:"
+LOST = "tests/privacy/test_losses.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
+PROOFS: list[Mutant] = [
+    bug(
+        "whole updates with noise as narrow as their Gaussian",
+        "choral.secagg.codec:Codec._strict",
+        "SMOOTHING if plan.smoothed else 0",
+        "SMOOTHING if plan.once else 0",
+        INTEGERS + "test_every_codec_leaves_room_for_what_the_gaussian_is_rounded_with",
+    ),
+    bug(
+        "an older plan's whole noise counted as a Gaussian",
+        "choral.plan:Plan.smoothed",
+        "self.law == 'discrete_gaussian' and self.codec > 1",
+        "self.law == 'discrete_gaussian'",
+        "tests/privacy/test_golden.py::test_a_plan_keeps_its_digest_its_charges_and_the_rounds_that_limits_allow",
+    ),
+    bug(
+        "a pull that the codec counts twice",
+        "choral.secagg.codec:longest",
+        "plan.counted_time * plan.clip * (1 + MOST_ROUNDING)",
+        "plan.counted_time * plan.clip * (1 + MOST_ROUNDING) * plan.counted_time / plan.local_time",
+        "tests/learning/test_once.py::"
+        "test_with_one_dither_one_record_moves_the_integers_by_no_more_than_the_codec_counts_on",
+    ),
+    bug(
+        "only the columns of a model are rounded",
+        "choral.learning.once:LocalWork.rounding",
+        "(d * outputs + moves) * v / (rate * self.clip)",
+        "(d + moves) * v / (rate * self.clip)",
+        "tests/learning/test_once.py::test_the_rounding_of_a_step_counts_every_number_of_the_model",
+    ),
+    bug(
+        "transforms that lose nothing",
+        "choral.privacy.losses:Tilted._lost",
+        "math.sqrt(squares) * self.error + math.exp(_TAIL) * most",
+        "math.exp(_TAIL) * most",
+        LOST,
+    ),
+    bug(
+        "one step's transform pays for all steps",
+        "choral.privacy.losses:Composed.tilted",
+        "lost + count * error",
+        "lost + error",
+        LOST,
+    ),
+    bug(
+        "losses rounded down to the grid",
+        "choral.privacy.losses:of_step",
+        "probabilities[1:] += upper",
+        "probabilities[1:] += upper * (1 - 1e-06)",
+        "tests/privacy/test_losses.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
+    ),
+    bug(
+        "a study compared with its price at the wrong ends",
+        COVER + "least_mu",
+        "study, at = (deltas[:-1], epsilons[1:])",
+        "study, at = (deltas[1:], epsilons[:-1])",
+        "tests/privacy/test_cover.py::"
+        "test_the_least_mu_itself_covers_every_point_of_the_curve_and_is_no_less_than_needed",
+    ),
+    bug(
+        "a price that is rounded down",
+        COVER + "least_mu",
+        "min(cap, high * (1 + _ROUNDING))",
+        "min(cap, low * (1 - _ROUNDING))",
+        "tests/privacy/test_cover.py::"
+        "test_the_least_mu_itself_covers_every_point_of_the_curve_and_is_no_less_than_needed",
+    ),
+]
 
 # Encoders and models of others.
-ENCODERS: list[Mutant] = []
+ENCODERS: list[Mutant] = [
+    bug(
+        "an operator of an encoder that draws random numbers",
+        OPERATORS + "check_operators",
+        "not one.allowed",
+        "False",
+        ON_ENCODERS + "test_a_graph_that_draws_random_numbers_is_refused_before_it_runs",
+    ),
+    bug(
+        "parts of an encoder that nobody knows",
+        OPERATORS + "_Reader.message",
+        "wire not in form.wires(number)",
+        "False",
+        ON_OPERATORS + "test_what_another_program_could_read_differently_is_refused",
+    ),
+    bug(
+        "tags above 32 bits in an encoder",
+        OPERATORS + "_Reader.message",
+        "tag, at = self.number(at, end, _MOST_OF_TAG)",
+        "tag, at = self.number(at, end, _MOST_OF_NUMBER)\ntag %= _MOST_OF_TAG",
+        ON_OPERATORS + "test_operators_behind_tags_above_32_bits_are_refused_though_onnxruntime_runs_them",
+    ),
+    bug(
+        "a second graph in an encoder",
+        OPERATORS + "_Reader.message",
+        "number in found and (number in form.scalars or number in form.part)",
+        "False",
+        ON_OPERATORS + "test_what_another_program_could_read_differently_is_refused",
+    ),
+    bug(
+        "branches of an encoder",
+        OPERATORS + "_Reader.message",
+        "number in form.refused",
+        "number in form.refused and form is not _ATTRIBUTE",
+        ON_OPERATORS + "test_parts_that_an_encoder_does_not_need_are_refused",
+        Change(
+            OPERATORS + "_Reader.message",
+            "wire not in form.wires(number)",
+            "wire not in form.wires(number) and number not in form.refused",
+        ),
+    ),
+    bug(
+        "an encoder that reads other files",
+        OPERATORS + "_Reader.message",
+        "_TENSOR_ELSEWHERE in found or any(found.get(_TENSOR_LOCATION, ()))",
+        "False",
+        ON_OPERATORS + "test_numbers_outside_of_the_file_are_refused_wherever_a_tensor_may_stand",
+    ),
+    bug(
+        "an encoder that is compared in one order",
+        "choral.learning.encoder:Encoder.embed",
+        "one.tobytes() != other.tobytes()",
+        "False",
+        ON_ENCODERS + "test_a_graph_that_remembers_rows_is_refused_since_all_rows_are_compared_in_two_orders",
+    ),
+    bug(
+        "an onnxruntime that reads any file",
+        "choral.learning.encoder:_onnxruntime",
+        "found < _LEAST_VERSION",
+        "False",
+        ON_ENCODERS + "test_a_version_of_onnxruntime_that_reads_other_files_is_refused",
+    ),
+]
 
 # What was shown is what is approved; screens of a site.
-APPROVALS: list[Mutant] = []
+APPROVALS: list[Mutant] = [
+    bug(
+        "a study is read again after the yes",
+        SITE + "Home.accept",
+        "study, policy, held = (shown.study, shown.policy, shown.held)",
+        "study, policy, held = (Agreement.read(shown.file), shown.policy, shown.held)",
+        SWAPPED + "test_a_study_that_is_swapped_while_it_is_on_the_screen_is_not_approved",
+        Change(SITE + "Home.accept", "config.read_text(shown.file) != shown.text", "False"),
+        Change(SITE + "Home.accept", "self._preview(study, policy, held, shown.code) != shown.preview", "False"),
+    ),
+    bug(
+        "a ledger that has changed under the screen",
+        SITE + "Home.accept",
+        "self._preview(study, policy, held, shown.code) != shown.preview",
+        "False",
+        SWAPPED + "test_what_the_screen_said_of_the_ledger_must_still_hold",
+    ),
+    bug(
+        "a yes for a study that nobody compared",
+        COMPARING + "require_compared",
+        "_read(home / FILE).study == study.digest.hex()",
+        "_read(home / FILE).study",
+        SWAPPED + "test_yes_without_a_question_takes_the_study_that_was_compared_and_no_other",
+    ),
+    bug(
+        "numbers of another study count as typed",
+        COMPARING + "drawn_for",
+        "known = DrawnNumber(study=now, device=device, others=others, number=number)",
+        "known = msgspec.structs.replace(known, study=now) if known else DrawnNumber("
+        "study=now, device=device, others=others, number=number)",
+        "tests/deploy/test_comparing.py::test_what_was_typed_is_kept_until_another_study_is_read_or_the_owner_says_no",
+    ),
+    bug(
+        "a public table that is kept unchecked",
+        "choral.deploy.public_test:keep_test",
+        "os.replace(copy, folder / TEST.replace('.*', ''.join(table.suffixes)))",
+        "os.replace(table, folder / TEST.replace('.*', ''.join(table.suffixes)))",
+        SWAPPED + "test_the_public_table_that_is_kept_is_the_one_that_was_checked",
+    ),
+    bug(
+        "a home that others can exchange",
+        OWNERSHIP + "check_ways",
+        "place in (written, real) or not found.st_mode & stat.S_ISVTX",
+        "place in (written, real)",
+        OWNED + "test_a_home_below_a_folder_in_which_others_may_rename_is_refused_unless_it_has_the_sticky_bit",
+    ),
+    bug(
+        "a home that others can write to",
+        OWNERSHIP + "check_ways",
+        "place in (written, real) or not found.st_mode & stat.S_ISVTX",
+        "not found.st_mode & stat.S_ISVTX",
+        OWNED + "test_a_home_in_which_others_may_write_is_refused_before_anything_is_put_there",
+    ),
+    bug(
+        "a passphrase that others can change",
+        OWNERSHIP + "check_secret",
+        "_others_may(file.stat(), _READ_OR_WRITE)",
+        "_others_may(file.stat(), 36)",
+        OWNED + "test_a_passphrase_that_others_can_read_or_change_is_refused",
+    ),
+    bug(
+        "a turn that is paid for on a full disk",
+        "choral.protocol.vault:Vault.room",
+        "len(self._sealed_bytes()) + _GROWTH",
+        "0",
+        "tests/protocol/test_vault.py::test_a_vault_without_room_says_so_before_anything_else_happens",
+    ),
+    bug(
+        "charges of a round that nobody counts",
+        "choral.privacy.balance:Balance.count",
+        "[(charge.plan, None), (charge.plan, charge.round)]",
+        "[(charge.plan, None)]",
+        "tests/attacks/test_deployed_sites.py::test_a_crash_before_the_vault_has_noted_a_charge_allows_no_third_one",
+    ),
+]
 
 # Frames that the server signs, answers that a card signs, and the gate.
-SPEAKERS: list[Mutant] = []
+ENVELOPE, FORGED = "choral.protocol.envelope:", "tests/attacks/test_forged_frames.py::"
+HEADS, GATE = "tests/protocol/test_envelope.py::", "tests/backends/test_flower_gate.py::"
+SPEAKERS: list[Mutant] = [
+    bug(
+        "a frame that nobody signed is answered",
+        "choral.deploy.agent:Agent.answer",
+        "self.listener.opened(asked)",
+        "asked",
+        FORGED + "test_a_forged_end_of_a_study_is_refused_by_name_and_the_study_goes_on",
+    ),
+    bug(
+        "a frame for another site is answered",
+        ENVELOPE + "Listener.opened",
+        "device != self.device",
+        "False",
+        HEADS + "test_a_frame_of_anybody_else_or_for_anybody_else_is_refused",
+    ),
+    bug(
+        "a frame of another study is answered",
+        ENVELOPE + "Listener.opened",
+        "study != self.study",
+        "False",
+        FORGED + "test_a_frame_for_another_site_or_study_and_one_of_another_key_are_refused",
+    ),
+    bug(
+        "a frame counts twice",
+        ENVELOPE + "Listener.opened",
+        "counter <= (last := self.heard())",
+        "(last := self.heard()) < 0",
+        HEADS + "test_a_frame_of_the_server_is_opened_once_and_a_later_one_after_it",
+    ),
+    bug(
+        "a site forgets what it has heard",
+        "choral.deploy.agent:Agent.__init__",
+        "vault.change(heard=counter)",
+        "None",
+        FORGED + "test_a_frame_counts_once_also_after_the_site_was_started_again",
+    ),
+    bug(
+        "a server counts from one again",
+        "choral.deploy.serving:speaker_of",
+        "max(before + 1, int(time.time()))",
+        "1",
+        FORGED + "test_a_server_that_is_started_again_or_restored_uses_no_counter_twice",
+    ),
+    bug(
+        "an answer that nobody signed counts",
+        "choral.backends.wire:Spoken.exchange",
+        "answer_in(reply, heads[number], self._bundles[number])",
+        "memoryview(reply)[72:]",
+        FORGED + "test_an_answer_that_its_device_did_not_sign_is_missing_and_names_nobody",
+    ),
+    bug(
+        "an answer fits every request",
+        ENVELOPE + "answer_in",
+        "head",
+        "b''",
+        HEADS + "test_an_answer_counts_for_its_request_and_of_its_device_alone",
+        Change(ENVELOPE + "answered", "bytes(memoryview(request)[:REQUEST_HEAD])", "b''"),
+    ),
+    bug(
+        "an early end without a reason is signed",
+        "choral.protocol.device:Device._close",
+        "message.turn.round < self._rounds",
+        "False",
+        FORGED + "test_a_site_signs_no_end_before_the_last_round_without_a_reason",
+    ),
+    bug(
+        "a server without ML-KEM blames its devices",
+        "choral.protocol.key_round:KeyRound.__init__",
+        "require_available()",
+        "None",
+        FORGED + "test_a_server_without_ml_kem_ends_before_its_first_exchange_and_blames_nobody",
+    ),
+    bug(
+        "a node may push what is no reply",
+        "choral.backends.flower.replies:Replies._is_reply",
+        "self._replied.get(said.reply_to_message_id) not in ('', said.message_id)",
+        "False",
+        GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
+    ),
+    bug(
+        "a node may speak for the server",
+        "choral.backends.flower.replies:Replies._is_reply",
+        "way != (request.node.node_id, SERVER)",
+        "False",
+        GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
+    ),
+    bug(
+        "a reply may be as long as it likes",
+        "choral.backends.flower.replies:Replies._is_piece",
+        "sum(sizes.values()) <= self._most_bytes",
+        "True",
+        GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
+    ),
+    bug(
+        "strangers take the places of sites",
+        "choral.backends.flower.gate:Places.take",
+        "network in self._known",
+        "False",
+        GATE + "test_half_of_the_places_are_for_networks_from_which_a_node_has_signed_in",
+    ),
+    bug(
+        "a crowd pushes out who comes alone",
+        "choral.backends.flower.gate:Places.take",
+        "other == largest",
+        "True",
+        GATE + "test_the_oldest_line_of_the_largest_crowd_makes_room",
+    ),
+    bug(
+        "a silent line gets an object of TLS",
+        "choral.backends.flower.gate:Gate._attend",
+        "await _hello(connection)",
+        "pass",
+        GATE + "test_a_line_that_says_nothing_costs_no_object_of_tls",
+    ),
+]
 
 # Pages, verdicts, and what `choral verify` compares.
-PAGES: list[Mutant] = []
+SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
+VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
+TERMS = VERIFIED + "test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found"
+PROBING = "choral.protocol.probing:"
+WATCHED = (
+    "tests/attacks/test_probes.py::"
+    "test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender"
+)
+PAGES: list[Mutant] = [
+    bug(
+        "a site's page compared by its data",
+        "choral.report.site_page:differences",
+        "wrong or page == again",
+        "wrong or not earlier",
+        SITE_PAGES + "test_an_edited_page_differs_though_its_data_are_untouched",
+    ),
+    bug(
+        "a site's page without failed attempts",
+        "choral.deploy.site_result:_of_the_run",
+        "np.maximum(rounds[own], paid)",
+        "rounds[own]",
+        SITE_PAGES + "test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost",
+    ),
+    bug(
+        "words of a report that are not compared",
+        "choral.report.pages:check_pages",
+        "writer == WRITER",
+        "False",
+        RUN_PAGES + "test_an_edited_page_is_refused",
+    ),
+    bug(
+        "an older page that hides",
+        "choral.report.pages:check_pages",
+        'name.endswith(".html") and (odd := never_written(there))',
+        "(odd := '')",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_epsilon_and_has_nothing_that_hides_or_runs",
+    ),
+    bug(
+        "adjacency of a charge unread",
+        VERIFY + "_ledgers",
+        "(charge.rule, charge.adversary, charge.adjacency) != terms",
+        "(charge.rule, charge.adversary) != terms[:2]",
+        TERMS,
+    ),
+    bug(
+        "rule of a charge unread",
+        VERIFY + "_ledgers",
+        "(charge.rule, charge.adversary, charge.adjacency) != terms",
+        "(charge.adversary, charge.adjacency) != terms[1:]",
+        TERMS,
+    ),
+    bug(
+        "a limit on sums unread",
+        VERIFY + "_ledgers",
+        "(ledger.limit, ledger.sum_epsilon) != costs.ledger_limits(number)",
+        "ledger.limit != costs.ledger_limits(number)[0]",
+        VERIFIED + "test_a_ledger_with_another_limit_on_what_sums_show_is_found",
+    ),
+    bug(
+        "a charge of another plan unread",
+        VERIFY + "_ledgers",
+        "any(charge.plan not in (costs.plan.digest, asked) for charge in ledger.balance.charges)",
+        "False",
+        VERIFIED + "test_a_charge_of_another_plan_is_found",
+    ),
+    bug(
+        "names that are not those of the study",
+        VERIFY + "_kind",
+        "described != (study.digest.hex(), study.plan.digest, study.file.job, names)",
+        "described[:3] != (study.digest.hex(), study.plan.digest, study.file.job)",
+        VERIFIED + "test_a_device_under_another_name_than_in_the_study_is_found",
+    ),
+    bug(
+        "rounds done unread",
+        VERIFY + "_rounds",
+        "result.rounds_done == done",
+        "True",
+        VERIFIED + "test_another_number_of_rounds_in_the_result_is_found",
+    ),
+    bug(
+        "a watched direction outside the sum check",
+        PROBING + "AskedProbes.belong_to",
+        "adds_up({number: self.answers[number] for number in included}, self.expected(integers))",
+        "adds_up({n: self.answers[n][: self.terms.probes] for n in included}, "
+        "self.expected(integers)[: self.terms.probes])",
+        WATCHED,
+    ),
+    bug(
+        "a watched direction unread in an opened turn",
+        PROBING + "_fault",
+        "asked.expected(integers).tolist() != asked.answers[number].tolist()",
+        "asked.expected(integers).tolist()[: terms.probes] != asked.answers[number].tolist()[: terms.probes]",
+        WATCHED,
+    ),
+    bug(
+        "no past that is watched",
+        "choral.run.guard:Guard._watching",
+        '[("", self.direction.bytes_), *self.evidence.to_watch(most - 1)]',
+        '[("", self.direction.bytes_)]',
+        "tests/run/test_guard.py::test_the_direction_is_watched_and_the_pasts_of_the_three_who_follow_them_most",
+    ),
+    bug(
+        "a watched past that counts for nobody",
+        "choral.robust:Evidence.take",
+        "device in seen.devices",
+        "False",
+        "tests/test_robust.py::test_a_quiet_push_is_named_by_its_watched_past_before_probes_alone_show_it",
+    ),
+    bug(
+        "accuracy judges a rare class",
+        "choral.planner.worth_joining:happened",
+        "measured.rarest < RARE",
+        "False",
+        "tests/run/test_verdicts.py::test_where_a_class_is_rare_log_loss_and_area_decide_and_not_the_accuracy",
+    ),
+]
 
 EDGES = [*READING, *ANSWERS, *PRICES, *PROOFS, *ENCODERS, *APPROVALS, *SPEAKERS, *PAGES]

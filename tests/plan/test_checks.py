@@ -1,11 +1,15 @@
 """Numbers and names are refused with their name, their value and the range that they must be in."""
 
+import json
 import math
 from typing import TypedDict
 
+import numpy as np
 import pytest
 
+from choral import account
 from choral.errors import PlanError
+from choral.plan import Plan, SecureSum
 from choral.plan.checks import (
     MOST_WHOLE,
     require_keywords,
@@ -64,3 +68,15 @@ def test_keywords_are_refused_as_python_refuses_them():
         require_keywords({}, Asked)
     with pytest.raises(TypeError, match="unexpected keyword argument: 'round'"):
         require_keywords({"rounds": 1, "round": 2}, Asked)
+
+
+def test_a_plan_has_the_same_digest_with_numbers_of_numpy():
+    given = {"devices": 8, "cohort": 4, "rounds": 3, "rows": 100, "batch": 10, "local_steps": 2}
+    real = {"step_size": 0.5, "clip": 1.0, "noise": 0.25}
+    plan = Plan(**given, **real)
+    other = Plan(**{name: np.int64(one) for name, one in given.items()}, **{n: np.float32(x) for n, x in real.items()})
+    assert other == plan and other.digest == plan.digest and type(other.rounds) is int and type(other.noise) is float
+    assert SecureSum.for_cohort(np.int64(8)) == SecureSum.for_cohort(8)
+    exposed = {**given, **real, "delta": 1e-5}
+    assert account(**{**exposed, "rounds": np.int64(3)}) == account(**exposed)
+    json.dumps(account(**exposed).to_dict())

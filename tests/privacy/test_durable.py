@@ -76,3 +76,33 @@ def test_what_another_process_is_writing_right_now_is_left_to_it(tmp_path, monke
     monkeypatch.setattr(os, "replace", meanwhile)
     durable.replace(path, b"ours", mode=0o600)
     assert path.read_bytes() == b"ours" and [one.name for one in tmp_path.iterdir()] == ["vault"]
+
+
+def test_room_is_on_the_disk_before_the_block_and_nothing_is_left_of_it_without_a_call(tmp_path):
+    path = tmp_path / "note"
+    durable.replace(path, b"old", mode=0o600)
+    with durable.room(path, 10_000, mode=0o600):
+        (made,) = [other for other in tmp_path.iterdir() if other != path]
+        assert made.stat().st_size == 10_000 and made.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ValueError, match="stopped"), durable.room(path, 10, mode=0o600):
+        raise ValueError("stopped")
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_what_is_put_into_room_replaces_the_old_content_whole(tmp_path, size):
+    path = tmp_path / "note"
+    with durable.room(path, size, mode=0o600) as put:
+        assert not path.exists()
+        put(b"new content")
+    assert path.read_bytes() == b"new content" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_without_room_is_found_out_before_the_block(tmp_path, monkeypatch):
+    def full(_descriptor, _data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"), durable.room(tmp_path / "note", 10, mode=0o600):
+        raise AssertionError("the block began")
+    assert list(tmp_path.iterdir()) == []

@@ -53,7 +53,7 @@ def test_a_plan_keeps_its_digest_its_charges_and_the_rounds_that_limits_allow(nu
 @pytest.mark.parametrize("number", range(len(KEPT["calibrations"])))
 def test_the_least_noise_and_the_most_rounds_stay(number):
     kept = KEPT["calibrations"][number]
-    plan = golden.Plan(**list(golden.plans())[number])
+    plan = golden.Plan.from_dict(list(golden.plans())[number])
     assert plan.digest == kept["plan"]
     now = golden.calibrations(plan)
     compare([{rule: kept[rule] for rule in now}], [now], lambda _: not plan.partitioned)

@@ -1,12 +1,15 @@
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from choral.errors import PlanError
 from choral.privacy.events import Gaussian, Poisson
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
+from choral.privacy.mechanisms import MECHANISMS, against_everyone, of_clipped_updates, with_secure_sum
+from choral.privacy.private_sums import RULE
 from choral.privacy.published import theorem_1
 from choral.privacy.rules import EVERYONE
 
@@ -171,3 +174,30 @@ def test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_
     assert probed.honest_noises == 1
     assert against_everyone(probed) == against_everyone(plain)
     assert not theorem_1(probed).valid
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def assumptions():
+    """The rows of the list in docs/accounting.md: the rules, the assumption, and the tests that it names."""
+    page = (ROOT / "docs" / "accounting.md").read_text()
+    listed = page.partition("## Assumptions of all rules")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in listed.splitlines() if line.startswith("| ")][1:]
+    return [(rules.strip(), what, re.findall(r"`(tests/[^`]+)`", held)) for rules, what, held in rows]
+
+
+def test_every_rule_is_in_the_list_of_assumptions_and_nothing_else_is():
+    known = {rule for mechanism in MECHANISMS for rule in mechanism.rules} | {RULE}
+    named = {rule for rules, _, _ in assumptions() if rules != "all" for rule in rules.split(", ")}
+    assert named == known
+
+
+def test_every_assumption_names_tests_and_every_test_that_it_names_exists():
+    rows = assumptions()
+    assert len(rows) > 20
+    for _, what, held in rows:
+        assert held, what
+        for test in held:
+            file, _, name = test.partition("::")
+            assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), test

@@ -176,6 +176,23 @@ def test_a_pull_home_lies_between_the_whole_local_time_and_the_proximal_point():
     assert movement(pulled) == pytest.approx(2 * 1.2 * 10 * (1 - (1 - 0.25 / 10) ** 120) / 2440, rel=1e-12)
 
 
+@pytest.mark.parametrize("pull", [100.0, 10.0, 1.0])
+def test_whole_noise_takes_what_a_pull_takes_off_the_movement(pull):
+    """In 0.2.0 it was counted for the whole local time: 1.2, 3 and 30 times too much noise at these pulls."""
+    plan = replace(ONCE, devices=16, cohort=16, rounds=5, local_steps=120, pull=pull)
+    budget = Budget(epsilon=1.0, delta=DELTA)
+    gaussian, whole = (calibrated(replace(plan, law=law), budget) for law in ("gaussian", "discrete_gaussian"))
+    codec = Codec.for_plan(whole, SecureSum.for_cohort(16), 210)
+    assert gaussian.noise < codec.noise_in_grid * codec.grid <= 1.05 * gaussian.noise
+    older = calibrated(replace(whole, codec=1), budget)
+    assert older.noise == pytest.approx(gaussian.noise * plan.local_time / plan.pulled_time, rel=1e-6)
+    for each in (whole, older):  # each plan's codec keeps what its charge says
+        codec = Codec.for_plan(each, SecureSum.for_cohort(16), 210)
+        moved = sensitivity(each, 210, codec.grid)
+        charged = against_everyone(part(each, 1, 1)).event.mu
+        assert moved / math.sqrt(codec.noise_in_grid**2 - SMOOTHING**2) <= charged
+
+
 @pytest.mark.parametrize(
     "wrong", [{"parts": 2, "pull": 1.0}, {"parts": 2, "sampling": "poisson"}, {"parts": 10**9}, {"pull": -1.0}]
 )

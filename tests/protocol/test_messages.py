@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from choral.errors import TrustError
 from choral.protocol.messages import (
     ASKING,
-    LISTING,
+    ENDING,
     MAGIC,
     QUESTION_BYTES,
     QUESTIONS,
@@ -19,6 +19,7 @@ from choral.protocol.messages import (
     Agreed,
     Call,
     Close,
+    CloseEarly,
     Drop,
     Edges,
     Final,
@@ -81,6 +82,7 @@ messages = st.one_of(
     st.builds(Agreed, turn=rounds, device=whole, session=digests),
     st.builds(Paths, turn=rounds, terms=digests, root=digests, size=whole, members=records),
     st.builds(Close, turn=turns, record=digests),
+    st.builds(CloseEarly, turn=rounds, record=digests, reason=st.binary(min_size=1, max_size=160)),
     st.builds(Signed, turn=turns, device=whole, paid=whole, receipt=digests, signature=signatures),
 )
 EXAMPLES: list[Message] = [
@@ -108,12 +110,15 @@ EXAMPLES: list[Message] = [
     Agreed(turn=Turn(1, 2), device=3, session=b"d" * 32),
     Paths(turn=Turn(1, 2), terms=b"t" * 32, root=b"r" * 32, size=3, members=b"m" * 40),
     Close(turn=Turn(1, 2), record=b"r" * 32),
+    CloseEarly(turn=Turn(1, 2), record=b"r" * 32, reason=b"after round 1"),
     Signed(turn=Turn(1, 2), device=3, paid=4, receipt=b"r" * 32, signature=b"s" * 64),
 ]
 
 
 def framed(message: Message) -> bytes:
-    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close) else b"")
+    return encode(
+        message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close | CloseEarly) else b""
+    )
 
 
 def read(frame: bytes) -> tuple[Message, memoryview]:
@@ -130,7 +135,9 @@ def refused(frame: bytes) -> str:
 def test_a_message_comes_back_as_it_was_sent(message):
     again, vector = read(framed(message))
     assert again == message
-    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close) else b"")
+    assert bytes(vector) == (
+        bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close | CloseEarly) else b""
+    )
 
 
 def test_the_vector_is_a_view_of_the_frame_and_no_copy():
@@ -140,7 +147,7 @@ def test_the_vector_is_a_view_of_the_frame_and_no_copy():
 
 def test_another_version_is_named_as_such():
     frame = bytearray(framed(EXAMPLES[0]))
-    struct.pack_into("<H", frame, 4, LISTING + 1)
+    struct.pack_into("<H", frame, 4, ENDING + 1)
     assert refused(bytes(frame)) == "CH602"
 
 

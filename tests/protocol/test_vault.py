@@ -97,7 +97,7 @@ def test_a_missing_or_newer_vault_is_named_as_such(tmp_path):
     assert "No such file" in closed(FileStore(tmp_path / "nothing"))
     store = MemoryStore()
     Vault.create(store, MEMORY)
-    assert "it has version 7, this is 6" in closed(MemoryStore(store.data[:4] + b"\x07\x00" + store.data[6:]))
+    assert "it has version 8, this is 7" in closed(MemoryStore(store.data[:4] + b"\x08\x00" + store.data[6:]))
 
 
 def test_a_vault_of_version_1_is_read_and_its_last_round_counts_as_charged_once():
@@ -109,7 +109,7 @@ def test_a_vault_of_version_1_is_read_and_its_last_round_counts_as_charged_once(
     vault = Vault.open(MemoryStore(header + hashlib.sha256(header + body).digest() + body))
     assert (vault.memory.turn, vault.memory.attempts) == (Turn(3, 1), 1)
     vault.change(attempts=2)
-    assert vault.store.data[4:6] == b"\x06\x00" and Vault.open(vault.store).memory.attempts == 2
+    assert vault.store.data[4:6] == b"\x07\x00" and Vault.open(vault.store).memory.attempts == 2
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -178,3 +178,28 @@ def test_an_empty_passphrase_seals_nothing_and_is_refused(tmp_path, passphrase):
     with pytest.raises(ConfigError, match=r"CH102 the passphrase is empty"):
         Vault.create(store, MEMORY, passphrase)
     assert not store.exists()
+
+
+@pytest.mark.parametrize("passphrase", [None, "correct horse"])
+def test_a_memory_is_put_into_room_that_was_there_before(tmp_path, passphrase):
+    store = FileStore(tmp_path / "vault")
+    vault = Vault.create(store, MEMORY, passphrase)
+    with vault.room() as put:
+        assert Vault.open(store, passphrase).memory.turn is None
+        put(msgspec.structs.replace(vault.memory, turn=Turn(2, 0)))
+    assert Vault.open(store, passphrase).memory.turn == vault.memory.turn == Turn(2, 0)
+    assert os.listdir(tmp_path) == ["vault"]
+
+
+def test_a_vault_without_room_says_so_before_anything_else_happens(tmp_path, monkeypatch):
+    store = FileStore(tmp_path / "vault")
+    vault = Vault.create(store, MEMORY)
+
+    def full(_descriptor, _data):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", full)
+        with pytest.raises(StorageError, match="CH801"), vault.room():
+            raise AssertionError("it went on")
+    assert Vault.open(store).memory == MEMORY

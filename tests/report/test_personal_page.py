@@ -23,7 +23,7 @@ def test_without_validation_rows_it_says_so_and_a_site_alone_has_an_infinite_kap
 
 
 def test_rows_that_were_left_out_are_counted():
-    assert "12 rows that the run was trained on were left out" in personal_page({**TOLD, "repeated_rows": 12})
+    assert "Rows that the run was trained on were left out: 12." in personal_page({**TOLD, "repeated_rows": 12})
 
 
 def test_no_name_becomes_markup():

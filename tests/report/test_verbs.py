@@ -104,3 +104,16 @@ def test_the_help_fits_80_columns(verb, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main([verb, "--help"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("verb", ["report", "verify", "watch"])
+def test_a_file_a_study_or_a_home_in_place_of_a_run_is_refused_with_what_to_give(verb, ended_study, capsys):
+    run = next((ended_study.study / "runs").glob("*/"))
+    for given, said in (
+        (run / "result.json", f"is a file. Give the run's folder: {run}"),
+        (ended_study.study, f"is the folder of a study, and no run. Give a run of it: {run}"),
+        (ended_study.homes["hill"].path, "is the home of a site, and no run. Its pages: choral device result"),
+    ):
+        assert cli.main([verb, str(given)]) == 1
+        printed = " ".join(capsys.readouterr().err.split())
+        assert "CH804" in printed and said in printed

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,8 @@ from choral.report.verify import verify
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.small import study
+
+PRESENT = Path(__file__).parents[1] / "vectors" / "present_version"
 
 
 @pytest.fixture(scope="module")
@@ -122,17 +125,51 @@ def test_a_ledger_made_anew_with_a_smaller_cost_is_found(copy):
     assert "a charge is not what the plan costs" in wrong(copy)
 
 
-def test_a_ledger_that_names_a_smaller_adversary_is_found(copy):
-    path = copy / "ledgers" / "device-0001.ledger"
+def forged(path, *, more=(), sum_epsilon=None, **changes):
+    """The ledger written again, whole and sealed, with other charges, other ones added, or another limit on sums."""
     old = Ledger.read(path)
     path.unlink()
-    with Ledger.open(path, limit=old.limit, device=old.device) as forged:
-        charges = [replace(charge, adversary="a curious neighbour") for charge in old.balance.charges]
+    with Ledger.open(path, limit=old.limit, sum_epsilon=sum_epsilon, device=old.device) as ledger:
+        charges = [replace(charge, **changes) for charge in old.balance.charges]
         uploads = tuple(charge.event for charge in charges)
-        forged.reserve(Reservation(rule=charges[0].rule, plan=charges[0].plan, uploads=uploads))
-        for charge in charges:
-            forged.charge(charge)
+        ledger.reserve(Reservation(rule=charges[0].rule, plan=charges[0].plan, uploads=uploads))
+        for charge in more:
+            ledger.reserve(Reservation(rule=charge.rule, plan=charge.plan, uploads=(charge.event,)))
+        for charge in (*charges, *more):
+            ledger.charge(charge)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"adversary": "a curious neighbour"}, {"rule": "S1"}, {"adjacency": "one record added or removed"}],
+    ids=["adversary", "rule", "adjacency"],
+)
+def test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found(copy, changes):
+    forged(copy / "ledgers" / "device-0001.ledger", **changes)
     assert "a charge names another rule, adversary or adjacency than the plan's" in wrong(copy)
+
+
+def test_a_ledger_with_another_limit_on_what_sums_show_is_found(copy):
+    forged(copy / "ledgers" / "device-0001.ledger", sum_epsilon=9.0)
+    assert "or has another limit than the run" in wrong(copy)
+
+
+def test_a_charge_of_another_plan_is_found(copy):
+    other = Charge(rule="S1", plan="another", round=1, event=Gaussian(mu=1e-9))
+    forged(copy / "ledgers" / "device-0001.ledger", more=[other])
+    assert "the ledger holds charges of another plan" in wrong(copy)
+
+
+def test_another_number_of_rounds_in_the_result_is_found(copy):
+    edit(copy / "result.json", lambda result: result.update(rounds_done=result["rounds_done"] + 1))
+    assert "the result another number" in wrong(copy)
+
+
+def test_a_device_under_another_name_than_in_the_study_is_found(tmp_path):
+    run = shutil.copytree(PRESENT / "deployment", tmp_path / "run")
+    assert wrong(run) == ""
+    edit(run / "run.json", lambda about: about["devices"][0].update(name="harbor"))
+    assert "run.json does not say what study.toml says" in wrong(run)
 
 
 def test_an_unfinished_run_is_no_error_of_the_reader(copy, capsys):

@@ -1,5 +1,7 @@
 """An experiment on rows of one's own: what a task holds, what is looked at, and what its noise is for."""
 
+import functools
+import re
 import threading
 from dataclasses import replace
 
@@ -7,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.errors import PlanError
+from choral.errors import ConfigError, PlanError
+from choral.learning.tables import load
 from choral.plan import OUT_OF_RANGE
 from choral.plan.poisson_room import OVERFLOW
 from choral.research import Experiment, Records, Task, experiment, logistic
@@ -164,3 +167,36 @@ def test_a_run_that_is_trained_before_another_fails_is_kept(monkeypatch):
     with pytest.raises(ValueError, match="this one"):
         next(sweep)
     assert list(KEPT) == [runs[1]]
+
+
+def two_arguments(features, classes):
+    return logistic(features, classes)
+
+
+@pytest.mark.parametrize(
+    "form", [two_arguments, lambda features: logistic(features), logistic, logistic(3), functools.partial(logistic)]
+)
+def test_a_task_takes_every_form_of_a_model_and_makes_it_once(form):
+    task = Task.of("signs", RECORDS, form)
+    plain = Experiment(task=task, cohort=2, rounds=1, local_steps=1, batch=40, step_size=1.0, looks=1)
+    assert plain.curve(0, "test") == replace(plain, task=Task.of("signs", RECORDS, logistic)).curve(0, "test")
+    assert task.model(3) is task.model(3)
+
+
+def test_a_task_takes_what_was_loaded_as_well_as_its_records():
+    loaded = load((ROWS, (ROWS[:, 0] > 0).astype(int)), devices=3)
+    assert Task.of("signs", loaded, logistic).rows == Task.of("signs", loaded.records, logistic).rows
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (lambda _: None, '"given:lambda" returns a NoneType'),
+        (lambda _: 1 / 0, "can't be made: division by zero"),
+        (lambda features: logistic(features + 1), "is a model of 4 features and 2 classes, the data has 3 and 2"),
+        ("logistic", "model is a str"),
+    ],
+)
+def test_what_makes_no_model_is_refused_in_words_before_any_thread_begins(form, said):
+    with pytest.raises(ConfigError, match=f"CH102 .*{re.escape(said)}"):
+        Task.of("signs", RECORDS, form)

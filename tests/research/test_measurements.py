@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from choral.errors import StorageError
+from choral.errors import PlanError, StorageError
 from choral.research.measurements import Counting, Measurements
 
 
@@ -141,3 +141,9 @@ def test_a_file_that_was_damaged_and_a_folder_that_cannot_be_made_are_refused(tm
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"CH801 .* can't be made"):
         Measurements(tmp_path / "file", 1)
+
+
+def test_a_folder_may_be_a_text_and_the_number_of_repeats_is_whole(tmp_path):
+    assert Measurements(str(tmp_path / "curves"), 2).folder == tmp_path / "curves"
+    with pytest.raises(PlanError, match="CH200 repeats = '2'"):
+        Measurements(tmp_path / "other", "2")

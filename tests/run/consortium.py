@@ -12,9 +12,11 @@ from choral.backends import relay
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import card_text, enrol, prepare
 from choral.deploy.policy import Policy
-from choral.deploy.serving import Deployed
+from choral.deploy.serving import Deployed, speaker_of
 from choral.deploy.site import Home
 from choral.errors import DeploymentError
+from choral.protocol.envelope import ANSWER_HEAD, answer_in, answered
+from choral.secagg.keys import Identity
 
 JOB = """
 [privacy]
@@ -107,6 +109,9 @@ class Sockets:
     def unproved(self):
         return {}
 
+    def reasons(self):
+        return {}
+
     def expect(self, ids, *, deadline):
         self.ids, self.deadline = tuple(ids), deadline
 
@@ -128,20 +133,40 @@ class Sockets:
             raise DeploymentError("CH903", "too few are connected.")
         return here
 
-    def exchange(self, outbox):
+    def exchange(self, outbox, heads):
+        """The answers of `answers`; one that was changed there is signed as if its device had said it."""
+        self.heads, self.signed = heads, {}
+        for number, answer in self.answers(outbox):
+            reply = self.signed.get(number, b"")
+            if reply[ANSWER_HEAD:] != answer:
+                memory = self.homes[self.ids[number]].vault().memory
+                reply = answered(Identity(memory.id, memory.secret), heads[number], answer)
+            yield number, reply
+
+    def answers(self, outbox):
         self.seen += [bytes(frame) for frame in outbox.values()]
         with ThreadPoolExecutor(len(outbox)) as pool:
             for number, reply in pool.map(self._ask, outbox.items()):
                 if reply is not None:
-                    self.seen.append(reply)
-                    yield number, reply
+                    self.seen.append(reply[ANSWER_HEAD:])
+                    self.signed[number] = reply
+                    yield number, reply[ANSWER_HEAD:]
 
     def _ask(self, item):
         number, frame = item
+        request = relay.FRAME + self.heads[number] + frame
         try:
-            return number, relay.ask(self.homes[self.ids[number]].socket, relay.FRAME + frame, timeout=self.deadline)
+            return number, relay.ask(self.homes[self.ids[number]].socket, request, timeout=self.deadline)
         except DeploymentError:
             return number, None
+
+
+def as_server(agent, frame):
+    """What an agent says to a frame that its study's server has signed for it, its own signature checked."""
+    speaker = speaker_of(agent.home.path.parent / "study", agent.study)
+    head = speaker.head(agent.device.number, frame)
+    reply = agent.answer(relay.FRAME + head + frame)
+    return bytes(answer_in(reply, head, agent.study.roster[agent.name]))
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ def test_a_plan_that_lacks_a_number_or_has_one_too_many_is_refused(consortium, c
 
 
 @pytest.mark.parametrize(
-    ("change", "code"), [(("format = 1", "format = 9"), "CH602"), ((":9092", ""), "CH102"), (("=", ""), "CH100")]
+    ("change", "code"), [(("format = 2", "format = 9"), "CH602"), ((":9092", ""), "CH102"), (("=", ""), "CH100")]
 )
 def test_an_invitation_of_another_choral_or_to_nowhere_is_refused(consortium, tmp_path, change, code):
     path = tmp_path / "invitation.toml"

@@ -81,4 +81,5 @@ def test_machines_get_every_figure(tmp_path, monkeypatch, capsys):
         and reported["measured"]["error"] > 0
         and "auc" in reported["test"]
     )
-    assert {"without_privacy", "alone", "alone_devices", "most_common"} == set(reported["baselines"])
+    named = {"without_privacy", "alone", "alone_devices", "most_common", "alone_loss", "alone_auc"}
+    assert named == set(reported["baselines"])

@@ -7,6 +7,7 @@ from choral.errors import ConfigError, PlanError
 from choral.plan import SecureSum
 from choral.protocol.messages import Turn
 from choral.record import read_probes
+from choral.report.verify import verify
 from choral.report.words import server_sees
 from choral.run.folder import RunFolder
 from choral.run.guard import Guard, seed_from
@@ -53,7 +54,7 @@ def test_a_rehearsal_has_the_integers_and_the_answers_of_its_simulation(probed, 
     assert found[0] == found[1]
     lines = found[0][1]
     assert [line.round for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert [len(next(iter(line.answers.values()))) for line in lines] == [32, 33, 33, 33, 33, 33]
+    assert [len(next(iter(line.answers.values()))) for line in lines] == [32, 36, 36, 36, 36, 36]
     assert any(set(line.answers) != set(probed.data.records.names) for line in lines)  # somebody dropped out
 
 
@@ -174,5 +175,27 @@ def test_a_push_that_goes_one_way_is_named_by_its_own_past_and_again_from_the_li
         turn = Turn(number, 0)
         lines.append(guard.simulated(turn, seed_from(1, turn), integers)[0])
     assert guard.named.keys() == {names[3]}
-    assert {one.rule for one in guard.evidence.suspicions if one.named_in} == {"own past"}
+    assert {one.rule for one in guard.evidence.suspicions if one.named_in} == {"own past", "watched past"}
     assert [again.judged_again(line).named for line in lines] == [line.named for line in lines]
+
+
+def test_the_direction_is_watched_and_the_pasts_of_the_three_who_follow_them_most(probed):
+    guard = Guard.of(probed.plan, probed.secure, probed.codec, probed.trained.size, probed.data.records.names)
+    rng, turn = np.random.default_rng(4), Turn(1, 0)
+    assert guard.watched == b""
+    updates = rng.normal(0, guard.noise, (len(guard.names), guard.parameters))
+    guard.simulated(turn, seed_from(1, turn), dict(enumerate(np.rint(updates).astype(np.int64))))
+    watched = np.frombuffer(guard.watched, np.int8).reshape(4, guard.parameters)
+    assert np.array_equal(watched[0], guard.direction.bytes_)
+    for (name, past), shown in zip(guard.evidence.to_watch(3), watched[1:], strict=True):
+        exact = guard.evidence.past_of(name)
+        assert np.array_equal(past, shown)
+        assert past @ exact / np.linalg.norm(past.astype(float)) / np.linalg.norm(exact) > 0.999
+
+
+def test_a_run_of_a_version_that_watched_no_past_still_verifies(probed, tmp_path, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr("choral.run.guard.MOST_WATCHED", 1)
+        Run("rehearsal", probed, folder=RunFolder.create(tmp_path / "run")).finish()
+    assert {len(next(iter(line.answers.values()))) for line in read_probes(tmp_path / "run")} == {32, 33}
+    assert verify(tmp_path / "run").good

@@ -531,6 +531,16 @@ def test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_relea
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "whom"), [("simulation", "the server"), ("rehearsal", "the server and devices of the cohort")]
+)
+def test_who_took_part_is_seen_by_the_server_and_where_there_are_masks_by_the_cohort(tmp_path, kind, whom):
+    """A device agrees on masks with the others of its cohort, so it is shown who they are."""
+    result = Run(kind, study(seed=None), folder=RunFolder.create(tmp_path / "run")).finish().record.result
+    (release,) = [release for release in result.releases if release.what.startswith("who took part")]
+    assert (release.to, release.protected_by) == (whom, "nothing: declared public")
+
+
 def test_a_run_that_shows_no_update_lists_none():
     result = Run("simulation", study()).finish().record.result
     assert result.sight is None

@@ -15,7 +15,7 @@ from choral.deploy.policy import Policy
 from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
-from choral.privacy.events import Skellam, Zcdp
+from choral.privacy.events import Gaussian, Skellam
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.folder import RunFolder
@@ -109,7 +109,7 @@ def test_a_strict_run_that_was_stopped_goes_on_and_is_verified(kind, tmp_path):
     assert np.array_equal(RunFolder(tmp_path / "part").checkpoint()[1], RunFolder(tmp_path / "whole").checkpoint()[1])
 
 
-@pytest.mark.parametrize(("law", "kind"), [("discrete_gaussian", Zcdp), ("skellam", Skellam)])
+@pytest.mark.parametrize(("law", "kind"), [("discrete_gaussian", Gaussian), ("skellam", Skellam)])
 def test_a_study_between_sites_is_charged_by_rule_s6_and_its_sums_are_noisy(law, kind, tmp_path):
     """The agents as they are deployed: a sum is off from what the sites computed by about √3·s grid steps."""
     job = JOB.replace("delta = 1e-4", f'delta = 1e-4\nlaw = "{law}"').replace("steps = 2", "steps = 1")
@@ -213,7 +213,7 @@ def test_a_file_that_asks_for_more_than_is_proved_is_refused(job, more, capsys):
 def test_a_changed_charge_of_a_strict_ledger_is_noticed(job, tmp_path):
     main(["simulate", job("discrete_gaussian"), "--out", "run"])
     ledger = next((tmp_path / "run/ledgers").glob("*.ledger"))
-    ledger.write_text(ledger.read_text().replace('"rho":', '"rho":0', 1))
+    ledger.write_text(ledger.read_text().replace('"mu":', '"mu":0', 1))
     assert main(["verify", "run"]) != 0
 
 

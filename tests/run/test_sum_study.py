@@ -1,10 +1,18 @@
 """Models on sums as the model of a run: asked for by name, planned with κ, and never trained by mistake."""
 
+import numpy as np
 import pytest
 
 import choral
-from choral.config import job_of
-from choral.errors import ConfigError
+from choral import cli
+from choral.asking.models import read_model
+from choral.config import job_of, parse
+from choral.errors import ConfigError, TableError
+from choral.learning.reading import from_frame
+from choral.output.onnx import export_onnx
+from choral.record import read_sum_models
+from choral.run.inquiry import begun
+from choral.run.questions import declared_columns
 from choral.run.study import settle
 from choral.run.sum_study import advice, kappa_of, question_of, shape_of, sums_of, with_proposed_kind
 from tests.run.test_modelling import frame
@@ -53,14 +61,73 @@ def test_the_planner_chooses_the_kind_that_a_job_leaves_open_and_says_why(given,
     assert with_proposed_kind(job) == (job, ())
 
 
+@pytest.mark.parametrize("start", [choral.simulate, choral.rehearse])
+def test_a_model_on_sums_is_made_from_python_and_predicts_again_when_it_is_opened(start, tmp_path):
+    result = start(frame(), epsilon=30.0, model="additive", bins=4, rounds=3, out=tmp_path / "run", **SICK)
+    rows = frame(rows=50, seed=9)
+    found = result.predict_proba(rows.drop(columns="sick"))
+    model = read_model(question_of(config_of(result)), declared_columns(config_of(result)))
+    state = np.array(next(iter(read_sum_models(tmp_path / "run"))).state)
+    by_sums = model.round.at(state).predicted(from_frame(rows))  # in double precision, as the study's own figures are
+    assert found[:, 1] == pytest.approx(by_sums, abs=1e-6) and found.sum(axis=1) == pytest.approx(1)
+    assert result.predict(rows).tolist() == [("no", "yes")[int(one > 0.5)] for one in by_sums]
+    assert result.record.about.model.kind == "additive" and f"ε ≤ {29.7:.2f} (δ" in repr(result)
+    again = choral.open(tmp_path / "run")
+    assert (again.predict_proba(rows) == found).all() and again.score(rows, rows.sick) > 0.6
+    assert result.report(tmp_path / "r.html").exists()
+    assert cli.main(["predict", str(tmp_path / "run"), str(to_csv(rows, tmp_path))]) == 0
+    with pytest.raises(ConfigError, match=r'CH102 .* the model "additive" is made from sums'):
+        export_onnx(tmp_path / "run")
+
+
+def to_csv(rows, folder):
+    rows.to_csv(folder / "new.csv", index=False)
+    return folder / "new.csv"
+
+
+def config_of(result):
+    return parse(result.record.about.job)
+
+
+def test_a_model_of_hazards_predicts_how_high_the_hazard_of_a_row_is(tmp_path, capsys):
+    own = {"label": "died", "classes": ["0", "1"], "ignore": ["sick"], "columns": WATCHED, "time": "days"}
+    result = choral.simulate(
+        frame(), epsilon=60.0, model="hazard", rounds=2, bins=4, out=tmp_path / "run", **{**SICK, **own}
+    )
+    rows = frame(rows=50, seed=9)
+    found = result.predict(rows.drop(columns=["days", "died"]))
+    assert np.corrcoef(found, rows.age)[0, 1] > 0.3  # in this data the hazard grows with the age
+    assert cli.main(["predict", str(tmp_path / "run"), str(to_csv(rows, tmp_path))]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["log hazard", f"{found[0]:.6f}".rstrip("0")]
+    with pytest.raises(ConfigError, match="CH102 a model of hazards gives no class a probability"):
+        result.predict_proba(rows)
+    with pytest.raises(ConfigError, match="CH102 a model of hazards has no classes to score"):
+        result.score(rows, rows.died)
+
+
+@pytest.mark.parametrize("option", [{"compare": True}, {"log": "tensorboard"}])
+def test_options_of_training_are_refused_for_a_model_on_sums(option, tmp_path):
+    with pytest.raises(ConfigError, match=r'CH104 .*with \[model\] kind = "additive", which is made from sums'):
+        choral.simulate(frame(), epsilon=30.0, model="additive", out=tmp_path / "run", **option, **SICK)
+
+
+def test_cells_that_cannot_be_read_and_rows_without_names_are_refused_when_a_model_on_sums_predicts():
+    result = choral.simulate(frame(), epsilon=30.0, model="additive", bins=4, rounds=2, **SICK)
+    with pytest.raises(TableError, match="CH303"):
+        result.predict(frame(rows=5).assign(age="much"))
+    with pytest.raises(TableError, match=r"CH312 a ndarray is not a table"):
+        result.predict(np.zeros((5, 2), np.float32))
+
+
 def test_a_job_that_leaves_its_kind_open_is_trained_from_python_where_training_is_proposed():
     named, proposed = (choral.simulate(frame(), epsilon=2.0, rounds=2, model=kind, **SICK) for kind in (None, "auto"))
     assert proposed.parameters.tolist() == named.parameters.tolist()
 
 
-def test_python_says_how_to_ask_for_a_model_that_is_not_trained():
-    with pytest.raises(ConfigError, match=r"CH104 .* study\.ask\.additive"):
-        choral.simulate(frame(), epsilon=2.0, model="additive", **SICK)
+def test_rounds_of_a_model_on_sums_are_not_gone_on_with_as_those_of_a_training(tmp_path):
+    begun("simulation", frame(), {"epsilon": 30.0, "model": "additive", **SICK}, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"CH104 .* choral\.study\(RUN, data\)\.ask\.additive"):
+        choral.resume(tmp_path / "run", frame())
 
 
 def test_a_deployment_asks_for_such_a_model_by_a_question():

@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pandas
 import pytest
 
+import choral
 from choral import cli, config
 from choral.errors import ChoralError
 from choral.plan import Budget
-from choral.planner.worth_joining import Prospect, happened
+from choral.planner.worth_joining import Prospect, happened, in_words
 from choral.record import Baselines, Measured
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.runs import start
 from choral.run.study import settle
 from tests.run.forger import edit
 
@@ -68,6 +69,43 @@ def test_three_points_of_explained_variance_are_no_difference(figure, kind):
     assert found.kind == kind
 
 
+RARE = Measured(rows=428, error=0.02, recall={"no": 1.0, "yes": 0.0}, rarest=0.24, loss_error=0.01)
+
+
+@pytest.mark.parametrize(
+    ("loss", "auc", "kind"),
+    [(0.56, 0.63, "worse"), (0.5, 0.63, "worse"), (0.56, 0.75, "worse"), (0.5, 0.75, "on par"), (0.45, 0.75, "better")],
+)
+def test_where_a_class_is_rare_log_loss_and_area_decide_and_not_the_accuracy(loss, auc, kind):
+    """As on ACTG175 at ε = 2: AUC .63 next to .75 of a site alone, and the accuracy of always the same answer."""
+    others = Baselines(without_privacy=0.8, alone=0.76, alone_loss=0.5, alone_auc=0.75)
+    found = happened({"accuracy": 0.76, "loss": loss, "auc": auc}, RARE, others)
+    assert found.kind == kind and found.same_answer
+    said = in_words(found)
+    assert f"AUC {auc - 0.75:+.3f}" in said and said.endswith("The model gives always the same answer.")
+
+
+def test_where_no_class_is_rare_or_an_older_run_did_not_measure_it_the_accuracy_decides():
+    others = Baselines(without_privacy=0.8, alone=0.7, alone_loss=0.5, alone_auc=0.75)
+    test = {"accuracy": 0.76, "loss": 0.6, "auc": 0.6}
+    for measured in (msgspec.structs.replace(RARE, rarest=0.3), Measured(rows=428, error=0.02)):
+        found = happened(test, measured, others)
+        assert (found.kind, found.less_loss, found.more_auc) == ("better", None, None)
+    assert happened(test, RARE, Baselines(without_privacy=0.8, alone=0.7)).kind == "better"  # a run of before
+
+
+def test_a_run_measures_what_a_verdict_about_a_rare_class_needs(tmp_path):
+    frame = FRAME.assign(label=(FRAME.x > 0.45).astype(int))  # 13 %
+    result = choral.simulate(frame, **JOB, rounds=2, compare=True, out=tmp_path / "run")
+    outcome = result.record.result
+    assert 0.05 < outcome.measured.rarest < 0.25 and outcome.measured.loss_error > 0
+    assert 0.5 < outcome.baselines.alone_auc <= 1 and outcome.baselines.alone_loss > 0
+    assert outcome.verdict.more_auc == pytest.approx(outcome.test["auc"] - outcome.baselines.alone_auc)
+    write_report(tmp_path / "run")
+    assert "a class is rare" in (tmp_path / "run" / "report.html").read_text()
+    assert all(not finding.wrong for finding in verify(tmp_path / "run"))
+
+
 def test_without_the_figure_of_a_site_alone_there_is_no_verdict():
     assert happened({"accuracy": 0.9}, None, Baselines(without_privacy=None, alone=None)) is None
     assert happened({"loss": 0.1}, None, Baselines(without_privacy=0.9, alone=0.8)) is None
@@ -107,7 +145,7 @@ def test_what_joining_is_worth_to_a_site_follows_from_its_own_rows_and_not_from_
 
 
 def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
-    result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
+    result = choral.simulate(FRAME, **JOB, rounds=2, compare=True, out=tmp_path / "run")
     outcome = result.record.result
     assert outcome.verdict == happened(result.test, outcome.measured, result.baselines)
     write_report(tmp_path / "run")

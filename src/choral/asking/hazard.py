@@ -149,6 +149,10 @@ class HazardRound:
         """The logarithm of each row's hazard, relative to the baseline."""
         return np.asarray(self.state.weights @ self._whitened(rows)[0])
 
+    def coordinates(self, rows: Rows) -> Vector:
+        """What the weights are multiplied by, rows × coordinates: whitened columns, and 1."""
+        return self._whitened(rows)[0].T
+
 
 def prepared(
     table: Survival, cells: Vector, moments: Moments, total: Vector, *, rows: int, deviations: tuple[float, float]

@@ -190,6 +190,16 @@ class GradientRound:
             return np.asarray(score)
         return np.asarray(0.5 * (1 + np.tanh(score / 2)))  # the logistic function, which can't overflow so
 
+    def coordinates(self, rows: Rows) -> NDArray[np.float64]:
+        """What the weights are multiplied by, rows × coordinates: trends, cells and 1. The target is not looked at."""
+        unknown = {self.design.target.name: [None] * rows.rows}
+        encoded = self.design.encoded(replace(rows, columns={**rows.columns, **unknown}))
+        found, numbers = np.zeros((rows.rows, self.design.length)), len(self.design.numbers)
+        found[:, :numbers], found[:, -1] = encoded.trends.T, 1.0
+        for places, scale in zip(encoded.places, self.scales.tolist(), strict=True):
+            found[np.arange(rows.rows), numbers + places] = scale
+        return found
+
 
 def finite(state: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
     """The state of a model's round if it is so many finite numbers, else CH102.

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.crew import Crew, Resources, SharedWork
+from choral.errors import TrustError
 from choral.protocol.device import Device
+from choral.protocol.envelope import Speaker, answer_in
 from choral.protocol.findings import Findings
 from choral.protocol.key_round import KeyRound
 from choral.protocol.messages import Turn, Vector
@@ -19,6 +21,7 @@ from choral.protocol.respondent import Respondent
 from choral.protocol.round import Round, Sum
 from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
+from choral.secagg.keys import Bundle
 
 
 class Transport(Protocol):
@@ -28,8 +31,8 @@ class Transport(Protocol):
         """The replies, each with the device that the transport knows to have sent it."""
 
 
-class Connected(Transport, Protocol):
-    """A transport that knows which devices are there."""
+class Present(Protocol):
+    """What carries frames between machines knows which devices are there."""
 
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Say who the devices are, by number, and how long one exchange may take."""
@@ -48,6 +51,46 @@ class Connected(Transport, Protocol):
 
     def unproved(self) -> Mapping[str, str]:
         """Names of devices that were claimed by others, and by whom."""
+
+    def reasons(self) -> Mapping[str, str]:
+        """Codes that say why devices did not answer when they were last asked, by name."""
+
+
+class Connected(Transport, Present, Protocol):
+    """A transport that knows which devices are there."""
+
+
+class Carrier(Present, Protocol):
+    """The same below the signatures: a frame and its head come to a device as one request, the head first.
+
+    Heads differ from device to device. A frame that a whole cohort is sent is one object, to be carried once.
+    """
+
+    def exchange(self, outbox: Mapping[int, Vector], heads: Mapping[int, bytes]) -> Iterable[tuple[int, Vector]]:
+        """The replies, each with the device that the carrier takes for its sender."""
+
+
+class Spoken:
+    """A transport over a carrier: the server signs what goes out, and what comes back counts if its device signed it.
+
+    An answer that its device did not sign is missing, and no more: whoever carries it may have made it. `unsigned` says
+    whose answers were dropped so, and by which code, until somebody has taken note.
+    """
+
+    def __init__(self, carrier: Carrier, speaker: Speaker, bundles: Sequence[Bundle]) -> None:
+        self._carrier, self._speaker, self._bundles = carrier, speaker, bundles
+        self.unsigned: dict[int, str] = {}
+        self.expect, self.announce, self.gather = carrier.expect, carrier.announce, carrier.gather
+        self.present, self.unproved, self.reasons = carrier.present, carrier.unproved, carrier.reasons
+
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
+        """The answers as they come, without their signatures."""
+        heads = {number: self._speaker.head(number, frame) for number, frame in outbox.items()}
+        for number, reply in self._carrier.exchange(outbox, heads):
+            try:
+                yield number, answer_in(reply, heads[number], self._bundles[number])
+            except TrustError as error:
+                self.unsigned[number] = error.code
 
 
 class Wire:

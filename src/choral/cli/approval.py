@@ -1,10 +1,13 @@
 """The screen by which a site's owner decides about a study: short paragraphs, the number to compare last."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from choral.errors import TrustError
 from choral.plan import unit_of
+from choral.printable import count
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -12,6 +15,17 @@ if TYPE_CHECKING:
     from choral.deploy.preview import Preview
 
 Paragraph = Callable[["Preview"], list[str]]
+Answer = Callable[[str], str | None]
+TRIES = 3  # how often a person is asked for the same thing
+_ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
+
+
+def typed(prompt: str) -> str | None:
+    """What a person types at a terminal; None where the terminal was closed."""
+    try:
+        return input(prompt).strip()
+    except EOFError:
+        return None
 
 
 def screen(preview: "Preview", *, asks: bool = False) -> list[str]:
@@ -19,13 +33,15 @@ def screen(preview: "Preview", *, asks: bool = False) -> list[str]:
     return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview, asks=asks)]
 
 
-def outcome(*, recorded: bool, runs: bool = False) -> list[str]:
+def outcome(*, recorded: bool, runs: bool = False, asked: bool = False) -> list[str]:
     """What was recorded and what to do next, unless the device runs now; or how to record it."""
     if recorded:
         return [
             "APPROVED  this study with this table and nothing else: any change is refused.",
             *([] if runs else ["NEXT      choral device run"]),
         ]
+    if asked:
+        return ["NOTHING was recorded or sent. The same command asks again."]
     return ["NOTHING was recorded or sent. Add --yes if all checks are the same."]
 
 
@@ -34,24 +50,51 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def compared(drawn: "DrawnNumber", answer: Callable[[str], str] = input) -> list[str]:
-    """The checks with the other sites, whose numbers the owner types; who is passed over is named as missing."""
-    typed = {}
-    for name in drawn.others:
-        try:
-            typed[name] = answer(f"Six digits of {name}: ").strip()
-        except EOFError:
+def compare(home: Path, answer: Answer = typed) -> Iterator[str]:
+    """The check with each other site, as soon as the owner has typed its six digits; who is passed over is missing.
+
+    What was typed is kept in the home, so that nobody types it twice.
+    """
+    from choral.deploy.comparing import keep_typed, last_drawn
+
+    drawn = last_drawn(home)
+    yield from check_lines(drawn)
+    for name in drawn.missing:
+        for _ in range(TRIES):
+            number = answer(f"Six digits of {name}: ")
+            if not number:
+                break
+            try:
+                drawn = drawn.with_typed([f"{name}={number}"])
+            except TrustError as error:
+                yield str(error)
+                continue
+            keep_typed(home, drawn)
+            yield _check_line(name, drawn.checks[name])
             break
-    return check_lines(drawn, drawn.checks(f"{name}={number}" for name, number in typed.items() if number))
+    yield from missing_line(drawn)
 
 
-def check_lines(drawn: "DrawnNumber", checks: Mapping[str, str]) -> list[str]:
-    """What two sites compare, for each other site; and who is missing."""
-    missing = [name for name in drawn.others if name not in checks]
-    return [
-        *(f"CHECK     {spaced(check)} with {name}: both must see the same" for name, check in checks.items()),
-        *([f"MISSING   {', '.join(missing)}"] if missing else []),
-    ]
+def check_lines(drawn: "DrawnNumber") -> list[str]:
+    """What two sites compare, for each other site whose number was typed."""
+    return [_check_line(name, check) for name, check in drawn.checks.items()]
+
+
+def missing_line(drawn: "DrawnNumber") -> list[str]:
+    """The sites with which nothing was compared."""
+    return [f"MISSING   {', '.join(drawn.missing)}"] if drawn.missing else []
+
+
+def compared_so_far(home: Path) -> list[str]:
+    """What was compared by then, where nobody is asked: with `--yes` the owner sees what is missing."""
+    from choral.deploy.comparing import last_drawn
+
+    drawn = last_drawn(home)
+    return [*check_lines(drawn), *missing_line(drawn)]
+
+
+def _check_line(name: str, check: str) -> str:
+    return f"CHECK     {spaced(check)} with {name}: both must see the same"
 
 
 def spaced(number: str) -> str:
@@ -63,21 +106,25 @@ def spaced(number: str) -> str:
     return f"{number[:3]} {number[3:]}"
 
 
-def agreed(answer: Callable[[str], str] = input) -> bool:
-    """Whether the owner says yes, in full, to the study on the screen.
+def agreed(answer: Answer = typed) -> bool | None:
+    """Whether the owner says yes or no to the study on the screen; None of somebody who says neither three times.
 
-    >>> agreed(lambda _: "yes"), agreed(lambda _: "y"), agreed(lambda _: "")
-    (True, False, False)
+    >>> agreed(lambda _: "Yes"), agreed(lambda _: "y"), agreed(lambda _: "no"), agreed(lambda _: "")
+    (True, True, False, None)
     """
-    try:
-        return answer("Are all checks the same? Type yes to approve the study: ").strip() == "yes"
-    except EOFError:
-        return False
+    for _ in range(TRIES):
+        said = answer("Are all checks the same? Type yes to approve the study: ")
+        if said is None:
+            break
+        if said.lower() in _ANSWERS:
+            return _ANSWERS[said.lower()]
+    return None
 
 
 def _study(preview: "Preview") -> list[str]:
     return [
-        f"STUDY     {preview.study}: {preview.model} with {preview.parameters:,} parameters, {preview.rounds} rounds"
+        f"STUDY     {preview.study}: {preview.model} with {count(preview.parameters, 'parameter')}, "
+        f"{count(preview.rounds, 'round')}"
     ]
 
 
@@ -106,13 +153,14 @@ def _keys(preview: "Preview") -> list[str]:
 
 def _reads(preview: "Preview") -> list[str]:
     values = " or ".join(preview.classes) or "a number"
+    rows, persons = count(preview.rows, "row"), count(preview.rows, "person")
     read = (
         f"{' × '.join(map(str, preview.shape))} numbers"
         if preview.shape
-        else f"the columns {', '.join(preview.columns)}"
+        else f"the column{'s' * (len(preview.columns) != 1)} {', '.join(preview.columns)}"
     )
     return [
-        f"READS     {unit_of(preview.unit).reads.format(count=preview.rows)} {read}",
+        f"READS     {unit_of(preview.unit).reads.format(rows=rows, persons=persons)} {read}",
         f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent",
         *_encoder(preview),
     ]
@@ -138,10 +186,10 @@ def _sends(preview: "Preview") -> list[str]:
         else "nobody helps it"
     )
     return [
-        f"SENDS     {preview.upload_bytes:,} masked bytes per round; receives the model, "
-        f"{preview.download_bytes:,} bytes",
-        f"          the server learns sums of {preview.smallest_sum} devices or more; "
-        f"if {preview.lying * 'it lies and '}{helped}, of {preview.crowd} honest ones or more",
+        f"SENDS     {count(preview.upload_bytes, 'masked byte')} per round; receives the model, "
+        f"{count(preview.download_bytes, 'byte')}",
+        f"          the server learns sums of {count(preview.smallest_sum, 'device')} or more; "
+        f"if {preview.lying * 'it lies and '}{helped}, of {count(preview.crowd, 'honest one')} or more",
         *_shows(preview),
     ]
 
@@ -150,8 +198,8 @@ def _shows(preview: "Preview") -> list[str]:
     if not preview.probes:
         return []
     return [
-        f"          and {preview.probes} random projections of this device's own noisy update in every round;",
-        f"          in at most {preview.opened_turns} rounds the server may see this site's own noisy update; "
+        f"          and {count(preview.probes, 'random projection')} of this device's own noisy update in every round;",
+        f"          in at most {count(preview.opened_turns, 'round')} the server may see this site's own noisy update; "
         "ε counts that already",
     ]
 
@@ -165,7 +213,7 @@ def _costs(preview: "Preview") -> list[str]:
     )
     return [
         f"COSTS     ε = {up(preview.epsilon_a_round)} per round, ε = {up(preview.epsilon_planned)} for the "
-        f"{preview.planned_rounds} rounds planned here",
+        f"{count(preview.planned_rounds, 'round')} planned here",
         f"          ({terms})",
         *_costs_of_sums(preview),
         f"CAP       {cap}",

@@ -7,10 +7,10 @@ question is charged to every device's ledger; the same question again is answere
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError
@@ -169,7 +169,7 @@ def shown(asked: "AskedAnswer", folder: str) -> str:
     lines = [f"QUESTION {asked.number}   {asked.question.words()}", ""]
     if asked.privacy.from_register:
         lines.insert(1, "asked before: answered from the register, at no cost")
-    lines += [_row(row) for row in (*answer.rows, *answer.about)]
+    lines += _rows(asked.question.name, (*answer.rows, *answer.about))
     if asked.figures:
         figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items())
         lines += ["", f"on rows that the model was not made from: {figures}"]
@@ -193,6 +193,17 @@ def in_one_line(asked: "AskedAnswer", folder: str) -> str:
         f"{privacy.adversary})"
     )
     return escaped(" · ".join([*figures, cost, folder]))
+
+
+def _rows(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each row; of an additive model one for each column, since each of its cells is a row."""
+    curves = [row for row in rows if name == "additive" and "value" in row]
+    lines = [_row(row) for row in rows if row not in curves]
+    for column in dict.fromkeys(str(row["column"]) for row in curves):
+        cells = sorted((row for row in curves if row["column"] == column), key=lambda row: row["estimate"])
+        ends = " to ".join(f"{one['estimate']:+,.3g} at {one['value']:,.6g}" for one in (cells[0], cells[-1]))
+        lines.append(f"  {column:<32}{ends}   ({len(cells)} cells)")
+    return [*lines, *(["  --json has every cell, and the report draws them"] if curves else [])]
 
 
 def _row(row: Mapping[str, object]) -> str:

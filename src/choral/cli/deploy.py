@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
-from choral.printable import escaped
+from choral.printable import count, escaped
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=("superlink", "simulation"), default="superlink",
         help="Flower's SuperLink and SuperNodes (default), or its simulation engine without TLS and node keys",
     )  # fmt: skip
+    parser.add_argument(
+        "--trust-model", action="append", default=[], metavar="NAME=FILE",
+        help="run module:function from FILE, or from an installed package",
+    )  # fmt: skip
     parser.add_argument("--as-root", action="store_true", help="with --engine simulation: allow it to run as root")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the study, the sites and all logs in this new folder"
@@ -73,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             if args.demo:
                 deployment = local.of_adult(folder, args.local, args.rounds or ROUNDS)
             else:
-                deployment = local.of_job(folder, args.job, args.local, args.rounds)
+                deployment = local.of_job(folder, args.job, args.local, args.rounds, args.trust_model)
         if args.engine == "simulation" and not args.json:
             print(f"NOTE    {OPEN}", file=sys.stderr, flush=True)
         _show(deployment.run(args.engine, as_root=args.as_root), show=not args.json)
@@ -119,14 +123,14 @@ def _lines(result: "LocalResult") -> list[str]:
         + " · control closed to the outside: " + _yes(doors["control_closed"])
     )  # fmt: skip
     lines = [
-        f"FLOWER  {result.flower} · {len(result.devices)} sites, each its own process · {result.stopped}",
+        f"FLOWER  {result.flower} · {count(len(result.devices), 'site')}, each its own process · {result.stopped}",
         f"TRIED   {seen}",
     ]
     for number, (seconds, included) in enumerate(zip(result.seconds, result.included, strict=True), start=1):
         lines.append(f"ROUND {number}  {seconds:.1f} s  {', '.join(included)}")
     for name, spent in result.spent.items():
         lines.append(
-            f"SPENT   {name}: ε = {up(spent.epsilon)} in {spent.charges} rounds "
+            f"SPENT   {name}: ε = {up(spent.epsilon)} in {count(spent.charges, 'round')} "
             f"(δ = {spent.delta:g}, {spent.adjacency}, rule {', '.join(spent.rules)}, "
             f"against {' and '.join(spent.adversaries)})"
         )

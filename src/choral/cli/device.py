@@ -18,11 +18,10 @@ from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.cli.site_checks import passphrase
 from choral.errors import CODES
-from choral.printable import escaped
+from choral.printable import count, escaped
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
-    from choral.deploy.preview import Preview
     from choral.deploy.site_status import SiteStatus
 
 HOME = Path("~/.choral")
@@ -98,6 +97,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--second-home", action="store_true", help="approve a table that another home on this machine has approved"
     )
+    approve.add_argument(
+        "--no-spare", action="store_true", help="approve although the limit has no room for attempts that fail"
+    )
     approve.add_argument("--label", default="", help="a name for this data, which is shown only here")
     approve.add_argument("--yes", action="store_true", help="record the approval without asking")
     approve.add_argument(
@@ -166,7 +168,6 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import last_drawn
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
@@ -185,44 +186,59 @@ def _approve(args: argparse.Namespace) -> int:
         **{name: value for name, value in given.items() if value is not None},
     )
 
-    def approved(*, record: bool) -> "Preview":
-        with terminal.stages("TRYING", 1, show=not args.json):
-            return Home(args.home).approve(
-                args.study,
-                policy,
-                args.data,
-                passphrase=passphrase(args),
-                record=record,
-                register=Register(second_home=args.second_home),
-                written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
-            )
-
-    preview, recorded = approved(record=args.yes), args.yes
+    home, secret = Home(args.home), passphrase(args)
+    with terminal.stages("TRYING", 1, show=not args.json):
+        shown = home.propose(
+            args.study,
+            policy,
+            args.data,
+            passphrase=secret,
+            register=Register(second_home=args.second_home),
+            written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
+            compared=args.yes,
+            spare=not args.no_spare,
+        )
     if args.json:
-        print(json.dumps({**preview.to_dict(), "approved": recorded}))
-        return _run(args) if args.then_run and recorded else 0
-    asks = not recorded and approval.can_ask()
-    terminal.say(*approval.screen(preview, asks=asks))
+        if args.yes:
+            home.accept(shown, passphrase=secret)
+        print(json.dumps({**shown.preview.to_dict(), "approved": args.yes}))
+        return _run(args) if args.then_run and args.yes else 0
+    recorded, asks = args.yes, not args.yes and approval.can_ask()
+    terminal.say(*approval.screen(shown.preview, asks=asks))
     if asks:
-        terminal.say(*approval.compared(last_drawn(args.home)))
-        if recorded := approval.agreed():
-            approved(record=True)
-    terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run))
-    return _run(args) if args.then_run and recorded else 0
+        recorded = _asked(args.home)
+    elif args.yes:
+        terminal.say(*approval.compared_so_far(args.home))
+    if recorded:
+        home.accept(shown, passphrase=secret)
+    terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run, asked=asks))
+    return _run(args) if args.then_run and recorded else int(asks and not recorded)
+
+
+def _asked(home: Path) -> bool:
+    """Whether the owner, who compares with the other sites now, approves; who says no types all numbers again."""
+    from choral.deploy.comparing import keep_typed, last_drawn
+
+    for line in approval.compare(home):
+        terminal.say(line)
+    said = approval.agreed()
+    if said is False:
+        keep_typed(home, last_drawn(home).forgotten)
+    return said is True
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import last_drawn
+    from choral.deploy.comparing import keep_typed, last_drawn
 
-    drawn = last_drawn(args.home)
-    checks = drawn.checks(args.numbers)
+    drawn = last_drawn(args.home).with_typed(args.numbers)
+    if args.numbers:
+        keep_typed(args.home, drawn)
     if args.json:
-        missing = [name for name in drawn.others if name not in checks]
-        shown = {"device": drawn.device, "number": drawn.number, "checks": checks, "missing": missing}
+        shown = {"device": drawn.device, "number": drawn.number, "checks": drawn.checks, "missing": drawn.missing}
         print(json.dumps({**shown, "study_number": drawn.study_number}))
         return 0
     own = f"NUMBER    {approval.spaced(drawn.number)}, of {drawn.device}: read it to all other sites, and type theirs"
-    terminal.say(own, *approval.check_lines(drawn, checks))
+    terminal.say(own, *approval.check_lines(drawn), *approval.missing_line(drawn))
     return 0
 
 
@@ -248,6 +264,7 @@ def _rotate(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services
     from choral.deploy.site import Home
+    from choral.deploy.site_status import status
 
     home = Home(args.home)
     if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
@@ -281,7 +298,7 @@ def _run(args: argparse.Namespace) -> int:
         begun=lambda: print(line, flush=True),
     )
     if over and not args.json:
-        terminal.say("FINISHED  the study is over, and this site has signed its end", "NEXT      choral device result")
+        terminal.say(_over(status(home).ended_early, "this site has signed its end"), "NEXT      choral device result")
     return 0
 
 
@@ -297,10 +314,17 @@ def _status(args: argparse.Namespace) -> int:
     return 0
 
 
+def _over(early: str, then: str) -> str:
+    """How a study has ended here: after its last round, or early and why, as the server says."""
+    if early:
+        return f"ENDED     early, the server says: {escaped(early)}; {then}"
+    return f"FINISHED  the study is over; {then}"
+
+
 def _status_lines(shown: "SiteStatus") -> list[str]:
     lines = [f"DEVICE    {shown.name} · server {shown.server} · {'running' if shown.running else 'not running'}"]
     if shown.finished:
-        lines.append("FINISHED  the study is over; choral device result shows the model and the page to sign")
+        lines.append(_over(shown.ended_early, "choral device result shows the model and the page to sign"))
     elif shown.waiting_since:
         lines += _waiting(shown)
     if shown.cut_off and not shown.finished:
@@ -314,14 +338,15 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
     spent, limit = shown.ledger.spent, shown.ledger.limit
     lines += [
         f"SPENT     {terminal.bar(spent.epsilon / limit.epsilon)} ε = {up(spent.epsilon)} of "
-        f"{limit.epsilon:g} in {shown.ledger.charges} rounds",
+        f"{limit.epsilon:g} in {count(shown.ledger.charges, 'round')}",
         f"          (δ = {limit.delta:g}, {spent.adjacency}, rules {', '.join(spent.rules) or 'none yet'}, "
         f"against {' and '.join(spent.adversaries)})",
     ]
     if shown.last:
         lines.append(f"LAST      {shown.last['event']}, round {shown.last['round']}, at {shown.last['at']}")
     if shown.last_refusal:
-        lines.append(f"REFUSED   {shown.last_refusal['code']} in round {shown.last_refusal['round']}")
+        code = shown.last_refusal["code"]
+        lines.append(f"REFUSED   {code} {CODES.get(code, '')}, in round {shown.last_refusal['round']}")
     receipt = shown.ledger.receipt
     return [*lines, f"RECEIPT   {receipt.entries}:{receipt.seal}"]
 
@@ -379,4 +404,4 @@ def _predict(args: argparse.Namespace) -> int:
 
 
 def _warn(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(escaped(line), file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from choral.cli import terminal
 from choral.errors import ConfigError
 from choral.plan import Budget, require_number
-from choral.printable import escaped
+from choral.printable import count, escaped
 from choral.privacy.chain import Body
 from choral.privacy.display import up
 from choral.privacy.ledger import Ledger, Receipt
@@ -101,7 +101,8 @@ def _proved(ledger: LedgerStatement) -> list[str]:
     if ledger.by_version_1:
         return ["RULE     of version 1: not proved for studies that were chosen after", "         seeing results"]
     reserved = ledger.reserved
-    return [f"PROVED   ε = {up(reserved.epsilon, 4)} for the {reserved.uploads} uploads that were reserved or made"]
+    uploads = count(reserved.uploads, "upload")
+    return [f"PROVED   ε = {up(reserved.epsilon, 4)} for the {uploads} that were reserved or made"]
 
 
 def _entry(entry: Body) -> str:
@@ -117,7 +118,7 @@ def _charge(entry: Body) -> str:
 
 def _reserve(entry: Body) -> str:
     uploads = sum(group["times"] for group in entry["uploads"])
-    return f"reserved    {entry['rule']:<4} plan {entry['plan'][:6]}  {uploads} uploads"
+    return f"reserved    {entry['rule']:<4} plan {entry['plan'][:6]}  {count(uploads, 'upload')}"
 
 
 def _limit(entry: Body) -> str:

@@ -1,4 +1,4 @@
-"""Predictions as a CSV table: the number, or the class and the probability of each class."""
+"""Predictions as a CSV table: the number, the logarithm of the hazard, or the class and each class's probability."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ def show(trained: "TrainedModel", label: str, table: "Table", *, out: Path | Non
 
 def _predicted(trained: "TrainedModel", label: str, table: "Table") -> tuple[list[str], list[list[object]]]:
     found = trained.predict(table).tolist()
-    if trained.target is not None:
-        return [label], [[round(value, 6)] for value in found]
+    if trained.target is not None or trained.ranks:
+        return [label if trained.target is not None else "log hazard"], [[round(value, 6)] for value in found]
     shares = trained.predict_proba(table).round(6).tolist()
     return [label, *trained.classes], [[name, *share] for name, share in zip(found, shares, strict=True)]

@@ -7,6 +7,7 @@ From each site it needs only the public card. All files of a study are in one fo
 import argparse
 import json
 import os
+import re
 import signal
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from choral.cli import service, terminal
 from choral.cli.phases import phases
+from choral.printable import count
+from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.deploy.serving import StudyStatus
@@ -99,16 +102,18 @@ def _enrol(args: argparse.Namespace) -> int:
         return 0
     plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.limited_by(0)
     terminal.say(
-        f"ENROLLED  {len(study.roster)} devices",
+        f"ENROLLED  {count(len(study.roster), 'device')}",
         *(f"  {one.id}" for one in study.roster),
         "KEYS      " + _keys(study),
-        f"PLAN      {study.settled.model.name} with {study.settled.model.size:,} parameters · {plan.rounds} rounds · "
+        f"PLAN      {study.settled.model.name} with {count(study.settled.model.size, 'parameter')} · "
+        f"{count(plan.rounds, 'round')} · "
         f"{plan.cohort} of {plan.devices} devices per round · {mechanism_of(plan).noise} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
         f"rule {by.rule}, against {by.adversary})",
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
-        f"server and {secure.colluders} colluding devices",
+        f"server and {count(secure.colluders, 'colluding device')}",
         *_may_be_missing(plan.cohort, secure.smallest_sum),
+        *_limits(study),
         f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call before they approve it",
         f"NEXT      choral server run {args.study}",
     )
@@ -131,11 +136,34 @@ def _may_be_missing(cohort: int, needed: int) -> list[str]:
     """How many sites of a round may be absent or drop out; people must know it before they promise anything."""
     spare = cohort - needed
     if spare:
-        return [f"MISSING   {spare} of the {cohort} sites of a round may be missing or drop out"]
-    return [f"MISSING   nobody: a round needs all of its {cohort} sites, and waits while one is absent or down"]
+        return [f"MISSING   {spare} of the {count(cohort, 'site')} of a round may be missing or drop out"]
+    return [
+        f"MISSING   nobody: a round needs all of its {count(cohort, 'site')}, and waits while one is absent or down"
+    ]
+
+
+def _room(study: "Agreement") -> tuple[int, float]:
+    """For how many attempts that fail a site needs room, and the ε that pays for them at the plan's smallest site."""
+    from choral.privacy.costs import spare_uploads
+    from choral.privacy.exposure import rounds_each
+
+    planned, delta = rounds_each(study.plan), study.settled.limits[0].delta
+    return (spare := spare_uploads(planned)), study.settled.costs.spent(0, planned + spare, delta)
+
+
+def _limits(study: "Agreement") -> list[str]:
+    """What limit a site needs, so that an attempt that fails does not cost the last round."""
+    spare, epsilon = _room(study)
+    flag = "--max-epsilon-sum" if study.settled.costs.trusts_sum else "--max-epsilon"
+    attempts = count(spare, "attempt")
+    return [
+        f"LIMITS    {flag} {up(epsilon)} at a site of {count(study.plan.rows, 'row')} has room for {attempts} that "
+        f"may fail; a site with more rows needs less",
+    ]
 
 
 def _described(study: "Agreement") -> dict[str, object]:
+    spare, epsilon = _room(study)
     rule = study.settled.costs.limited_by(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
@@ -145,6 +173,8 @@ def _described(study: "Agreement") -> dict[str, object]:
         "plan": study.plan.to_dict(),
         "secure_sum": asdict(study.secure),
         "limit": asdict(study.settled.limits[0]),
+        "failed_attempts": spare,
+        "limit_with_failed_attempts": epsilon,
         "rule": rule.rule,
         "adjacency": rule.adjacency,
         "adversary": rule.adversary,
@@ -161,7 +191,8 @@ def _run(args: argparse.Namespace) -> int:
         from choral.deploy.systemd import Service
         from choral.run.agreement import Agreement
 
-        address = args.listen or Agreement.read(args.study / STUDY).file.address
+        study = Agreement.read(args.study / STUDY)
+        address = args.listen or study.file.address
         host_of(address)  # refuses what is none
         services.check_user(os.geteuid() if args.user else args.study.stat().st_uid, as_root=args.as_root)
         made = Service(
@@ -179,13 +210,15 @@ def _run(args: argparse.Namespace) -> int:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
     current: StudyStatus = {}
-    shown: set[tuple[Any, ...]] = set()
+    shown, before = set[tuple[Any, ...]](), dict[str, str]()
     for current in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
         if not args.json and not shown:
             terminal.say(*_opened(args.study))
         step = tuple(current.get(key) for key in ("state", "round", "attempt"))
         if current["state"] == serving.WAITING:
-            step = (*step, *current["connected"])
+            step = (*step, *current["connected"], *current["why"].items())
+        if not args.json:
+            before = _tell_changes(before, current)
         if not args.json and step not in shown:
             shown.add(step)
             print(terminal.wrap(_line(current)), flush=True)
@@ -194,6 +227,23 @@ def _run(args: argparse.Namespace) -> int:
     elif current["state"] == "finished":
         terminal.say(f"SAVED     {current['folder']}/", f"NEXT      choral report {current['folder']}")
     return 0 if current["state"] == "finished" else 1
+
+
+def _tell_changes(before: dict[str, str], current: "StudyStatus") -> dict[str, str]:
+    """Print which sites are missing and why, or refuse, and which are back, since the last look; how each stands."""
+    from choral.deploy.presence import Presence, standing
+
+    if "connected" not in current or current["state"] in ("starting", "finished", "failed"):
+        return before
+    seen = Presence(connected=current["connected"], last_seen=current["last_seen"])
+    gone, excluded, why = current["gone"], current["excluded"], current["why"]
+    now = {name: standing(name, seen, gone, excluded, why) for name in current["devices"]}
+    ever = seen["last_seen"]
+    for name, stands in now.items():
+        kind, old = (re.sub(r" since [^ ]*\b", "", one) for one in (stands, before.get(name, "connected")))
+        if kind != old and (name in ever or name in why or name in gone):
+            print(terminal.wrap(f"{name}: {'is back' if stands == 'connected' else stands}"), flush=True)
+    return now
 
 
 def _opened(study: Path) -> list[str]:
@@ -228,7 +278,8 @@ def _waiting(current: "StudyStatus") -> str:
     if "until" not in current:
         return ""
     absent = [name for name in current["devices"] if name not in current["connected"]]
-    missing = f"; missing: {', '.join(absent[:MOST_MISSING])}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
+    named = [f"{name} ({current['why'][name]})" if name in current["why"] else name for name in absent[:MOST_MISSING]]
+    missing = f"; missing: {', '.join(named)}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
     shown = f", {len(current['connected'])} of {len(current['devices'])} are connected{missing}"
     if "without_until" in current:
         on = f"{shown}; goes on without them in {countdown(current['without_until'])}"
@@ -246,7 +297,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(current))
         return 0
-    refused = current.get("gone", {})
+    refused, why = current.get("gone", {}), current.get("why", {})
     seen = Presence(connected=current.get("connected", []), last_seen=current.get("last_seen", {}))
     over = current["state"] in ("finished", "not started")
     terminal.say(
@@ -254,7 +305,7 @@ def _status(args: argparse.Namespace) -> int:
         f"DEVICES   rounds taken part in{'' if over else ', and who is connected'}",
         *(
             f"  {name:<20} {current['took_part'].get(name, 0):>4}"
-            + ("" if over and name not in refused else f"  {standing(name, seen, refused, current['excluded'])}")
+            + ("" if over and name not in refused else f"  {standing(name, seen, refused, current['excluded'], why)}")
             for name in current["devices"]
         ),
         f"FOLDER    {current['folder']}",
@@ -270,14 +321,14 @@ def _suspects(args: argparse.Namespace) -> int:
         print(json.dumps(found.as_dict()))
         return 0
     terminal.say(
-        f"PROBES    answered in {found.rounds} rounds",
+        f"PROBES    answered in {count(found.rounds, 'round')}",
         *(
             f"  {device:<20} left out: " + ", ".join(f"{count} × {rule}" for rule, count in rules.items())
             for device, rules in found.refused.items()
         ),
         "EVIDENCE  " + ("" if found.evidence else "nobody"),
         *(
-            f"  {one.device:<20} {one.rule}: {one.value:.1f} of {one.limit:g} after {one.rounds} rounds, "
+            f"  {one.device:<20} {one.rule}: {one.value:.1f} of {one.limit:g} after {count(one.rounds, 'round')}, "
             + (f"named in round {one.named_in}" if one.named_in else "suspected")
             for one in found.evidence
         ),

@@ -13,8 +13,12 @@ _MARKS = {"ok": "ok", "look": "LOOK", "later": "LATER", "wrong": "WRONG"}
 def passphrase(args: argparse.Namespace) -> str | None:
     """The passphrase of the vault, if the owner has named a file that holds it."""
     from choral.config import read_text
+    from choral.deploy.ownership import check_secret
 
-    return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+    if args.passphrase_file is None:
+        return None
+    check_secret(args.passphrase_file)
+    return read_text(args.passphrase_file).rstrip("\r\n")
 
 
 def examine_site(args: argparse.Namespace) -> int:
@@ -47,16 +51,22 @@ def show_result(args: argparse.Namespace) -> int:
     from choral.deploy.enrolment import keep
     from choral.deploy.site import Home
     from choral.deploy.site_result import PAGE, site_end
+    from choral.report.signed import Note
     from choral.report.site_page import differences, site_page
+    from choral.report.words import claims_of, leading_of
 
     end = site_end(Home(args.home), passphrase(args))
     if args.check is not None:
-        wrong = differences(read_text(args.check), end)
+        found = differences(read_text(args.check), end)
+        notes = [one for one in found if isinstance(one, Note)]
+        wrong = [one for one in found if one not in notes]
         if args.json:
-            print(json.dumps({"agrees": not wrong, "differs_in": wrong}))
+            print(json.dumps({"agrees": not wrong, "differs_in": wrong, "notes": notes}))
+        elif wrong:
+            terminal.say(f"DIFFERS   in {', '.join(wrong)}")
         else:
-            print(
-                f"DIFFERS in {', '.join(wrong)}" if wrong else "AGREES with the ledger, the receipt and the model here"
+            terminal.say(
+                "AGREES    with the ledger, the receipt and the model here", *(f"NOTE      {n}" for n in notes)
             )
         return 1 if wrong else 0
     page = args.home / PAGE
@@ -65,11 +75,14 @@ def show_result(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**end.to_dict(), "model_file": str(model), "page": str(page)}))
         return 0
+    run = None if end.privacy.none else leading_of(claims_of(end.privacy), end.against)
     terminal.say(
         f"STUDY     {end.study}: over, and signed by {end.device}",
         f"MODEL     {model}",
-        f"PROVED    ε ≤ {up(end.reserved)} of {end.limit.epsilon:g} (δ = {end.limit.delta:g}, {end.spent.adjacency}, "
-        f"rules {', '.join(end.spent.rules) or 'none yet'}, against {' and '.join(end.spent.adversaries)})",
+        f"PROVED    {end.privacy.none}" if run is None else f"PROVED    {run.figure} of this run ({run.terms})",
+        f"LEDGER    ε ≤ {up(end.reserved)} of {end.limit.epsilon:g} is reserved by all studies "
+        f"(δ = {end.limit.delta:g}, {end.spent.adjacency}, rules {', '.join(end.spent.rules) or 'none yet'}, against "
+        f"{' and '.join(end.spent.adversaries)})",
         f"RECEIPT   {end.ledger}",
         f"PAGE      {page}: read it, print it, sign it",
         "NEXT      choral device predict new-rows.csv, or choral device personal for a model of this site",

@@ -138,6 +138,7 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
         terminal.say(*breakdowns.lines(groups))
         if sites is not None:
             terminal.say(*personal.table(sites))
+        terminal.say(*_saved(result).split("\n"))
     return 0
 
 
@@ -238,13 +239,13 @@ def plan_lines(study: "Study") -> list[str]:
 
 
 def body(run: "Run", result: "Result") -> str:
-    """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
+    """What came out: accuracy, budgets, what the server saw, and the three ε."""
     parts = [_curve(run, result)]
     if result.privacy.devices is not None:
         parts.append(_budgets(result.privacy.devices, run.study.costs.trusts_sum))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1].included), run.study.plan.probes))
-    parts += [claims(result.privacy), _saved(result)]
+    parts.append(claims(result.privacy))
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 

@@ -24,9 +24,9 @@ from choral.config.settings import (
 )
 from choral.config.unit_settings import check_quantile, check_unit
 from choral.config.untrained import OF_SUMS, ON_SUMS, OPEN, check_on_sums, given_in, questions_for
-from choral.config.writing import to_toml
+from choral.config.writing import plain, to_toml
 from choral.errors import ConfigError, TableError
-from choral.learning.models import KINDS
+from choral.learning.models import KINDS, Maker
 from choral.plan import Sampling, usual_sampling
 from choral.server_step import DEFAULT, ServerStep, step_of
 
@@ -49,6 +49,7 @@ class Job:
     source: str = "choral.toml"
     text: str = field(default="", repr=False)
     origin: SettingsSource = field(default=SettingsSource(), repr=False)
+    maker: Maker | None = field(default=None, repr=False, compare=False)  # of a model that was given from Python
 
     def where(self, table: str, key: str = "") -> str:
         """`choral.toml:7` for a key that stands on line 7."""
@@ -143,7 +144,9 @@ class Job:
 
 
 _TABLES: dict[str, type] = {
-    f.name: f.type for f in fields(Job) if isinstance(f.type, type) and f.name not in ("source", "text", "origin")
+    f.name: f.type
+    for f in fields(Job)
+    if isinstance(f.type, type) and f.name not in ("source", "text", "origin", "maker")
 }
 
 
@@ -157,7 +160,7 @@ def read(path: str | Path, **settings: Any) -> Job:  # noqa: ANN401 - every sett
             fix=f"Write one for it: choral init {path} --label COLUMN",
         )
     text = read_text(path, fix="Give the path of a choral.toml.").removeprefix("\ufeff")  # a mark of some editors
-    source, given = str(path), _placed(settings)
+    source, given, maker = str(path), *_placed(settings)
     if not given:
         return parse(text, source=source)
     content = read_toml(text, source=source)
@@ -167,7 +170,7 @@ def read(path: str | Path, **settings: Any) -> Job:  # noqa: ANN401 - every sett
     origin = SettingsSource(
         source=source, text=text, given=frozenset((table, key) for table, values in given.items() for key in values)
     )
-    return _job(content, origin, text=to_toml(content))
+    return replace(_job(content, origin, text=to_toml(content)), maker=maker)
 
 
 def read_text(path: str | Path, *, fix: str = "Check the path.") -> str:
@@ -214,26 +217,32 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
     >>> job_of(epsilon=2.0, local_steps=5).local.steps
     5
     """
-    content = _placed(settings)
+    content, maker = _placed(settings)
     text = to_toml(content)
-    return _job(content, SettingsSource(source="settings", text=text), text=text)
+    return replace(_job(content, SettingsSource(source="settings", text=text), text=text), maker=maker)
 
 
-def _placed(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings given by name, each in the table that knows it; what is None is left out."""
-    content: dict[str, dict[str, Any]] = {} if settings.get("ask") is None else {"ask": dict(settings["ask"])}
-    for key, value in settings.items():
+def _placed(settings: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Maker | None]:
+    """Settings given by name, each in the table that knows it, and what makes a model that is no name; no None."""
+    content: dict[str, dict[str, Any]] = {}
+    maker: Maker | None = None
+    if settings.get("ask") is not None:
+        content["ask"] = plain(dict(settings["ask"]))
+    for key, given in settings.items():
         if key == "ask":
             continue
-        name = RENAMED.get(key, key)
-        value = f"{value.__module__}:{value.__qualname__}" if name == "kind" and callable(value) else value
+        name, value = RENAMED.get(key, key), plain(given)
+        if name == "kind" and value is not None and not isinstance(value, str):
+            from choral.learning.torch_door import named_maker
+
+            value, maker = named_maker(value)
         owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)
         if owner is None:
             known = {f.name: f for kind in _TABLES.values() for f in fields(kind)}
             raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
         if value is not None:
-            content.setdefault(owner, {})[name] = list(value) if isinstance(value, tuple) else value
-    return content
+            content.setdefault(owner, {})[name] = value
+    return content, maker
 
 
 def _job(content: Mapping[str, Any], origin: SettingsSource, *, text: str) -> Job:

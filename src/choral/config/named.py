@@ -6,6 +6,7 @@ tests/config/test_named.py compares it with the tables of choral.config.settings
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from choral.learning import models
 from choral.learning.dates import DateOrder
 from choral.learning.splits import Partition
 from choral.plan import (
@@ -42,7 +43,8 @@ class AskSettingsByName(TypedDict, total=False):
 class SettingsByName(TypedDict, total=False):
     """Every setting of a choral.toml by its name; docs/configuration.md explains each. None means not given.
 
-    `local_steps` is `steps` of [local], and `model` is `kind` of [model]: a name, or your own function.
+    `local_steps` is `steps` of [local], and `model` is `kind` of [model]: a name, or your own
+    function, model or nn.Module.
     """
 
     # [privacy]
@@ -117,7 +119,7 @@ class SettingsByName(TypedDict, total=False):
     validation: float | None
     test: float | None
     # [model]
-    model: str | Callable[..., object] | None
+    model: "str | Callable[..., object] | models.Model | None"  # in quotes: the model needs JAX, which loads late
     hidden: Sizes | None
     row_length: float | None
     slope: float | None

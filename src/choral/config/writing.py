@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 
 def to_toml(content: Mapping[str, Any], within: str = "") -> str:
     r"""Plain values as TOML: values first, then tables, then lists of tables; None is left out.
@@ -32,6 +34,20 @@ def to_toml(content: Mapping[str, Any], within: str = "") -> str:
         elif value is not None:
             values.append(f"{_key(key)} = {_value(value)}\n")
     return "\n".join((["".join(values)] if values or within else []) + tables)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - of any type
+    """A setting as a file would have it: NumPy's numbers and arrays as Python's own, and tuples as lists.
+
+    >>> import numpy as np
+    >>> plain({"rounds": np.int64(3), "hidden": (np.int32(8), 4)})
+    {'rounds': 3, 'hidden': [8, 4]}
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist()) if isinstance(value.tolist(), list) else value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def toml_of(value: object) -> str:

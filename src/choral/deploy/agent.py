@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,20 @@ from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.learning.reading import Table
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
-from choral.protocol.messages import Refusal, Signed, Vector, decode, is_about_a_question
+from choral.protocol.end_of_run import SignedEnd
+from choral.protocol.envelope import REQUEST_HEAD, Listener, answered
+from choral.protocol.findings import signed_refusal
+from choral.protocol.messages import (
+    CloseEarly,
+    Refusal,
+    Signed,
+    Turn,
+    Upload,
+    Vector,
+    decode,
+    encode,
+    is_about_a_question,
+)
 from choral.protocol.respondent import Prepare, Respondent
 from choral.protocol.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.record import QUESTIONS, SiteQuestion
@@ -32,6 +46,7 @@ from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now, tensors
 from choral.run.questions import AskTerms, CheckedQuestion, no_questions, preparation
 from choral.run.signatures import receipt_text
+from choral.secagg.keys import Identity
 from choral.secagg.masks import Stream
 
 CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
@@ -51,7 +66,6 @@ class LogLine(TypedDict):
     seconds: NotRequired[float]
     code: NotRequired[str]
     cause: NotRequired[int | str]
-    epsilon: NotRequired[float]
     waits: NotRequired[int]
 
 
@@ -89,16 +103,21 @@ class Agent:
     """One approved device, ready to be asked; `answer` takes a relayed request and is called one at a time.
 
     Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
-    that was approved once more.
+    that was approved once more. `tell` is given each refusal of this device in words, for its owner's screen, and not
+    again while it refuses for the same reason and takes part in nothing.
     """
 
-    def __init__(self, home: Home, passphrase: str | None = None) -> None:
+    def __init__(
+        self, home: Home, passphrase: str | None = None, *, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
+        self._tell, self._refused = tell, ""
         _ = home.approval  # without one there is nothing to open
         self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
         try:
             vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it
             self.study, approval = home.approved(vault)
+            server_key = self.study.server_key  # refuses a study of before, in which anybody may speak as the server
             held = home.approved_holdings(self.study, approval, vault)
             self.trainer, self.costs, self._since = held.trainer, held.costs, approval.since
             if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
@@ -111,6 +130,15 @@ class Agent:
                 payable=self._check_payable,
                 check=self.trainer.check,
                 account=lambda: (self._charged(), self.ledger.receipt),
+                rounds=self.study.plan.rounds,
+            )
+            self.identity = Identity(vault.memory.id, vault.memory.secret)
+            self.listener = Listener(
+                study=self.study.digest,
+                server_key=server_key,
+                device=self.device.number,
+                heard=lambda: vault.memory.heard,
+                hear=lambda counter: vault.change(heard=counter),
             )
             self.respondent = Respondent(self.study.terms, vault, self._preparation(approval))
             self.trainer.trial(self.study.settled.trained.start(0))  # compiled before the server's deadlines run
@@ -124,18 +152,33 @@ class Agent:
 
     def answer(self, request: bytes | bytearray) -> Vector:
         """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
-        kind, frame = request[:1], memoryview(request)[1:]
+        kind, asked = request[:1], memoryview(request)[1:]
         if kind == relay.HELLO:
-            self._note_wait(bytes(frame[: _MOST_DIGITS + 1]))
+            self._note_wait(bytes(asked[: _MOST_DIGITS + 1]))
             return self.name.encode()
         if kind != relay.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
-        asked = is_about_a_question(frame)
-        reply = self.respondent.answer(frame) if asked else self.device.answer(frame)
-        size = self.respondent.upload_bytes if asked else self.study.terms.upload_bytes
-        self._note(frame, reply, size, time.monotonic() - begin)
-        return reply
+        try:
+            frame = self.listener.opened(asked)
+        except ChoralError as error:
+            reply: Vector = encode(
+                signed_refusal(self.identity, self.device.number, self._turn_of(asked[REQUEST_HEAD:]), error.code)
+            )
+            self._note(b"", reply, 0, time.monotonic() - begin, error)
+        else:
+            half = self.respondent if is_about_a_question(frame) else self.device
+            reply = half.answer(frame)
+            size = self.respondent.upload_bytes if half is self.respondent else self.study.terms.upload_bytes
+            self._note(frame, reply, size, time.monotonic() - begin, half.refusal)
+        return answered(self.identity, asked, reply)
+
+    def _turn_of(self, frame: Vector) -> Turn:
+        """The turn that a refused frame names, so that an honest server knows what was refused."""
+        terms = self.study.terms
+        with contextlib.suppress(ChoralError):
+            return decode(frame, vector_bytes=terms.model_bytes, records_bytes=terms.records_bytes)[0].turn
+        return Turn(0, 0)
 
     def _note_wait(self, seconds: bytes) -> None:
         """Keep how long the server waits for the other sites, for whoever asks this one; anything else is ignored."""
@@ -161,30 +204,37 @@ class Agent:
 
         return preparation(terms, ledger=self.ledger, table=table, noise=lambda _: Stream.fresh(), note=note)
 
-    def _note(self, frame: Vector, reply: Vector, vector_bytes: int, seconds: float) -> None:
+    def _note(
+        self, frame: Vector, reply: Vector, vector_bytes: int, seconds: float, refusal: ChoralError | None
+    ) -> None:
         terms = self.study.terms
         said, _ = decode(reply, vector_bytes=vector_bytes, records_bytes=terms.records_bytes)
         numbers: dict[str, int | str] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
+            if refusal is not None and self._refused != said.code:
+                self._tell(str(refusal))
+            self._refused = said.code
+        elif isinstance(said, Upload):
+            self._refused = ""
         if isinstance(said, Signed) and self.device.signed is not None:
-            bundle = self.study.roster[self.name]
-            keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
-            self._keep_model(frame)
+            self._keep_end(frame, self.device.signed)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
 
-    def _keep_model(self, frame: Vector) -> None:
-        """Keep the final model that was just signed, for predictions and a personal model at this site."""
+    def _keep_end(self, frame: Vector, signed: SignedEnd) -> None:
+        """Keep the end that was just signed, why it came early, and the final model, for predictions at this site."""
         terms = self.study.terms
-        _, model = decode(frame, vector_bytes=terms.model_bytes, records_bytes=terms.records_bytes)
+        message, model = decode(frame, vector_bytes=terms.model_bytes, records_bytes=terms.records_bytes)
+        early = message.reason.decode("utf-8", "replace") if isinstance(message, CloseEarly) else ""
+        keep(self.home.receipt_path(self.study), receipt_text(self.study.roster[self.name], signed, early=early))
         if len(model) == terms.model_bytes:  # a site signs whatever it is handed, but only a whole model is of use
             parameters = np.frombuffer(model, MODEL_TYPE).astype(np.float32)
             keep(model_path(self.home, self.study), tensors(parameters, {"format": "choral flat vector"}))
 
     def _charged(self) -> int:
         """How many uploads of this run the ledger has paid for."""
-        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
+        return self.ledger.balance.charges_of(self.study.run_name)
 
     def _paid(self) -> int:
         """How many of them were in the passes over the approved table."""
@@ -218,20 +268,21 @@ class Agent:
 
     def _check_payable(self, round_number: int, attempt: int) -> None:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
-        charges = [charge for charge in self.ledger.balance.charges if charge.plan == self.study.run_name]
-        if sum(charge.round == round_number for charge in charges) >= MOST_CHARGED:
+        if self.ledger.balance.charges_of(self.study.run_name, round_number) >= MOST_CHARGED:
             raise another_charge(round_number, MOST_CHARGED)
         self.ledger.balances.check(self._next_charge(round_number, attempt))
+        with self.device.vault.room():
+            pass  # who can't write a turn down says so before others are charged for it
 
     def charge(self, round_number: int, attempt: int) -> Receipt:
         """Debit the ledger for a turn: durable when it returns, or refused."""
         receipt = self.ledger.charge(self._next_charge(round_number, attempt))
-        self.journal.note("charged", round=round_number, attempt=attempt, epsilon=self.ledger.balance.epsilon)
+        self.journal.note("charged", round=round_number, attempt=attempt)  # ε is composed where somebody asks for it
         return receipt
 
     def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:
         """Answer at the home's door until asked to stop."""
-        most = len(relay.FRAME) + self.study.frame_bytes
+        most = len(relay.FRAME) + REQUEST_HEAD + self.study.frame_bytes
         relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
 
     def __enter__(self) -> Self:

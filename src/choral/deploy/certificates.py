@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -75,6 +76,32 @@ def node_key() -> tuple[bytes, str]:
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def speaking_key() -> tuple[str, str]:
+    """A fresh key under which a server signs its frames: the private part as PEM, the public part in hex.
+
+    >>> len(speaking_key()[1])
+    64
+    """
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return private, key.public_key().public_bytes_raw().hex()
+
+
+def speaks_with(private: str, public: str) -> Ed25519PrivateKey:
+    """The key in a PEM text; CH603 if it is not the private part of this one."""
+    try:
+        key: object = load_pem_private_key(private.encode(), None)
+    except ValueError:
+        key = None
+    if not isinstance(key, Ed25519PrivateKey) or key.public_key().public_bytes_raw().hex() != public:
+        raise TrustError(
+            "CH603",
+            "the key in speaks.key is not the one that the study names as its server's.",
+            fix="Restore the study's folder, or enrol again: sites refuse whatever another key signs.",
+        )
+    return key
 
 
 def fingerprint(certificate: str) -> str:

@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 from choral.backends.wire import Connected
 from choral.errors import ChoralError
 from choral.protocol.end_of_run import Closing
-from choral.protocol.messages import Close, Refusal, Signed, Turn, Vector, decode, encode, malformed
+from choral.protocol.messages import (
+    REASON_BYTES,
+    Close,
+    CloseEarly,
+    Ending,
+    Refusal,
+    Signed,
+    Turn,
+    Vector,
+    decode,
+    encode,
+    malformed,
+)
 from choral.protocol.terms import Terms
 from choral.record import Outcome, Signer, read_json
 from choral.run.folder import hashes, write_json
@@ -41,13 +53,15 @@ def close(
     counted: NDArray[np.int64],
     most: int,
     turn: Turn,
+    early: str,
     parameters: NDArray[np.float32],
 ) -> Outcome:
     """The result of a run that is over; signatures.json is written with what every site said.
 
     `counted` is how often the server counts each device as charged. A site may have paid for an upload that never
     arrived; then `result_of` is asked again with that site in its list, so that the claim covers it, and the sites sign
-    that one. More than `most` payments can't be true.
+    that one. More than `most` payments can't be true. `early` is why the run ends before its last round, if it does:
+    sites sign no such end without it.
     """
     lost: list[int] = []
     for _ in range(2):
@@ -55,7 +69,7 @@ def close(
         entries = _ask(
             terms,
             transport,
-            Close(turn=turn, record=record_digest(result.to_dict(), hashes(folder))),
+            _end(turn, record_digest(result.to_dict(), hashes(folder)), early),
             parameter_bytes(parameters),
             most=most,
         )
@@ -67,7 +81,16 @@ def close(
     return result
 
 
-def _ask(terms: Terms, transport: Connected, message: Close, model: bytes, *, most: int) -> list[Signer]:
+def _end(turn: Turn, record: bytes, early: str) -> Ending:
+    if not early:
+        return Close(turn=turn, record=record)
+    words = early.encode()
+    if len(words) > REASON_BYTES:
+        words = early.encode()[: REASON_BYTES - 3].decode(errors="ignore").encode() + "…".encode()
+    return CloseEarly(turn=turn, record=record, reason=words)
+
+
+def _ask(terms: Terms, transport: Connected, message: Ending, model: bytes, *, most: int) -> list[Signer]:
     """An entry for every device; who does not sign is named with the reason, and costs its signature only."""
     bundles = terms.whole.bundles
     entries = [entry_of(bundle, why=SILENT) for bundle in bundles]

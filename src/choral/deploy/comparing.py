@@ -8,6 +8,7 @@ searched. No third site has a part in it, or the last one to speak could choose 
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -18,32 +19,52 @@ from choral.run.agreement import Agreement
 from choral.secagg.keys import digest, safety_number
 
 FILE = "compare.json"
+COMPARED = "compared.toml"  # the study whose number was drawn, as it was read here
 DIGITS = 6
 
 
-class DrawnNumber(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """compare.json: the study that a site has read, who takes part in it, and the number that the site drew for it."""
+class DrawnNumber(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """compare.json: the study that a site has read, who takes part in it, and the number that the site drew for it.
+
+    `typed` are the numbers of other sites, as far as the owner has typed them.
+    """
 
     study: str  # the digest, in hex
     device: str
     others: tuple[str, ...]
     number: str
+    typed: dict[str, str] = {}
 
     @property
     def study_number(self) -> str:
         """The 60 digits of the study, for comparing in writing: long enough without anything drawn."""
         return safety_number(bytes.fromhex(self.study))
 
-    def checks(self, numbers: Iterable[str]) -> dict[str, str]:
-        """The check with each site whose number is given, as NAME=NUMBER; CH614 for what is no such thing."""
-        found = {}
+    def with_typed(self, numbers: Iterable[str]) -> Self:
+        """The same with the numbers of more sites, each as NAME=NUMBER; CH614 for what is no such thing."""
+        typed = dict(self.typed)
         for one in numbers:
             name, _, number = one.rpartition("=")
             if name not in self.others:
                 raise _no_number(f"{len(self.others)} other sites are in the study, and none of them was named")
-            mine, theirs = (self.device, self.number), (name, _digits(number))
-            found[name] = check_of(bytes.fromhex(self.study), mine, theirs)
-        return found
+            typed[name] = _digits(number)
+        return msgspec.structs.replace(self, typed=typed)
+
+    @property
+    def forgotten(self) -> Self:
+        """The same without what was typed."""
+        return msgspec.structs.replace(self, typed={})
+
+    @property
+    def checks(self) -> dict[str, str]:
+        """The check with each site whose number was typed, in the order of the study."""
+        study, mine = bytes.fromhex(self.study), (self.device, self.number)
+        return {name: check_of(study, mine, (name, self.typed[name])) for name in self.others if name in self.typed}
+
+    @property
+    def missing(self) -> list[str]:
+        """The sites whose number was not typed."""
+        return [name for name in self.others if name not in self.typed]
 
 
 def drawn_for(home: Path, device: str, study: Agreement) -> DrawnNumber:
@@ -56,6 +77,24 @@ def drawn_for(home: Path, device: str, study: Agreement) -> DrawnNumber:
         known = DrawnNumber(study=now, device=device, others=others, number=number)
         keep_json(path, known)
     return known
+
+
+def require_compared(home: Path, study: Agreement) -> None:
+    """Nothing, or CH614 for a study whose number this site has never shown: nobody can have compared it."""
+    if (home / FILE).exists() and _read(home / FILE).study == study.digest.hex():
+        return
+    raise TrustError(
+        "CH614",
+        "the study is not the one whose number was shown here last, so nobody has compared it.",
+        where=str(home / COMPARED),
+        why="Without a comparison a coordinator could give each site a study with false keys.",
+        fix="Look at it first, without --yes: choral device approve STUDY …; then compare, and then add --yes.",
+    )
+
+
+def keep_typed(home: Path, drawn: DrawnNumber) -> None:
+    """Keep the numbers that the owner has typed: nobody types them twice."""
+    keep_json(home / FILE, drawn)
 
 
 def last_drawn(home: Path) -> DrawnNumber:

@@ -15,6 +15,7 @@ from choral.deploy.enrolment import AUTHORITY, host_of
 from choral.deploy.ownership import is_open_to_others
 from choral.deploy.site import Home
 from choral.errors import ChoralError, DeploymentError
+from choral.printable import count
 from choral.protocol.vault import Vault
 
 # "later": what can only be found out once somebody has taken the next step; "look": what to know; "wrong": an obstacle.
@@ -153,7 +154,9 @@ def _table(home: Home, passphrase: str | None) -> Checked:
     study, approval = home.approved(vault)
     held = home.approved_holdings(study, approval, vault)
     data = Path(approval.data).name
-    return Checked(check="table", state="ok", what=f"{data} is the approved table, with {held.trainer.rows:,} rows.")
+    return Checked(
+        check="table", state="ok", what=f"{data} is the approved table, with {count(held.trainer.rows, 'row')}."
+    )
 
 
 def _ledger(home: Home, passphrase: str | None) -> Checked:
@@ -164,7 +167,7 @@ def _ledger(home: Home, passphrase: str | None) -> Checked:
         return Checked(check="ledger", state="ok", what="the agent runs and holds it.")
     with home.open_ledger(vault) as ledger:
         spent = ledger.balance
-        what = f"every line fits its seal; {len(spent.charges)} charges."
+        what = f"every line fits its seal; {count(len(spent.charges), 'charge')}."
     return Checked(check="ledger", state="ok", what=what)
 
 

@@ -12,11 +12,11 @@ import msgspec
 from choral import config
 from choral.config import Job
 from choral.config.writing import to_toml
-from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
+from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate, speaking_key
 from choral.deploy.ownership import check_owner
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.record import STUDY as STUDY
-from choral.run.agreement import FORMAT, Agreement, other_version, sent
+from choral.run.agreement import FORMAT, Agreement, check_server_key, other_version, sent
 from choral.run.deployable import check_deployable
 from choral.run.enrolled import Enrolled
 from choral.run.folder import write_whole
@@ -25,16 +25,17 @@ from choral.run.study import encoder_of
 from choral.secagg.keys import Identity
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
-AUTHORITY, CERTIFICATE, KEY = "authority.pem", "server.pem", "server.key"
+AUTHORITY, CERTIFICATE, KEY, SPEAKS = "authority.pem", "server.pem", "server.key", "speaks.key"
 
 
-class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a coordinator sends out: where the server is, and the certificate by which sites know it."""
+class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a coordinator sends out: where the server is, the certificate by which sites know it, and its key."""
 
     format: int
     name: str
     address: str
     certificate: str
+    server_key: str = ""  # under which it signs its frames; none in a home that joined with choral 0.2
 
     @classmethod
     def read(cls, path: str | Path) -> "Invitation":
@@ -42,6 +43,7 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         invitation = sent(path, cls)
         if invitation.format != FORMAT:
             raise other_version(f"the invitation has format {invitation.format}, this choral has {FORMAT}", str(path))
+        check_server_key(invitation.server_key, invitation.format, str(path))
         host_of(invitation.address)  # refuses what is none
         require_name("the study's name", invitation.name)
         require_name("the server's address", invitation.address)
@@ -122,7 +124,10 @@ def prepare(
         raise ConfigError(
             "CH103", "your own certificate is not given completely.", fix="Give --certificate, --key and --authority."
         )
-    invitation = Invitation(format=FORMAT, name=job.run.name, address=address, certificate=trusted)
+    speaks, server_key = speaking_key()
+    invitation = Invitation(
+        format=FORMAT, name=job.run.name, address=address, certificate=trusted, server_key=server_key
+    )
     check_dates(server.certificate, trusted)  # and refuses what is no certificate, before anything is written
     private(folder)
     for name, text in (
@@ -130,6 +135,7 @@ def prepare(
         (AUTHORITY, trusted),
         (CERTIFICATE, server.certificate),
         (KEY, server.key),
+        (SPEAKS, speaks),
         (INVITATION, "# Sites: choral device join invitation.toml\n" + to_toml(msgspec.to_builtins(invitation))),
     ):
         keep(folder / name, text)
@@ -161,6 +167,7 @@ def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
         run=secrets.token_hex(16),
         address=invitation.address,
         certificate=invitation.certificate,
+        server_key=invitation.server_key,
     )
     _ = agreement.terms  # refuses rosters, rings and graphs that can't hold a round
     shutil.rmtree(folder / CARDS, ignore_errors=True)

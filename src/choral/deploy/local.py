@@ -5,7 +5,7 @@ import glob
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib import metadata, resources
@@ -19,13 +19,15 @@ from choral import config
 from choral.config.writing import to_toml
 from choral.deploy import services
 from choral.deploy.agent import answers
-from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
+from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, keep, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
 from choral.learning.arrays import is_arrays
 from choral.learning.reading import read_rows, resolved
+from choral.privacy.costs import most_uploads
+from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.record.fields import Record
@@ -81,7 +83,9 @@ class LocalResult(Record, frozen=True, kw_only=True):
 class LocalDeployment:
     """A study folder and the homes of its sites in one folder, up to the approvals; then `run` runs it, once."""
 
-    def __init__(self, folder: Path, job: str, tables: Mapping[str, Path], encoder: str = "") -> None:
+    def __init__(
+        self, folder: Path, job: str, tables: Mapping[str, Path], encoder: str = "", models: Sequence[str] = ()
+    ) -> None:
         from choral.backends.flower import processes  # Flower is an extra
 
         if len(tables) < FEWEST:
@@ -92,6 +96,11 @@ class LocalDeployment:
         self.observed: Observed | None = None
         (folder / JOB).write_text(job, encoding="utf-8")
         self.invitation = prepare(self.study_folder, folder / JOB, processes.free_address())
+        for model in models:  # the coordinator's own copy of each "module:function=FILE"
+            name, _, file = model.partition("=")
+            if file:
+                module = Path(*name.partition(":")[0].split(".")).with_suffix(".py")
+                keep(self.study_folder / module, config.read_text(Path(file).expanduser()))
         # Homes by number: a simulated node knows its number and nothing else.
         self.homes = [
             Home.join(folder / "sites" / str(number), self.invitation, name) for number, name in enumerate(tables)
@@ -101,10 +110,12 @@ class LocalDeployment:
             cards.append(folder / f"{home.path.name}.card")
             cards[-1].write_text(card_text(home.card()), encoding="utf-8")
         self.agreement = enrol(self.study_folder, cards)
-        limit = self.agreement.settled.limits[0]
+        costs, limit = self.agreement.settled.costs, self.agreement.settled.limits[0]
+        allowed = most_uploads(rounds_each(self.agreement.plan))  # attempts that fail included
+        epsilon = max(limit.epsilon, costs.spent_against_everyone(0, allowed, limit.delta))
         for home, table in zip(self.homes, tables.values(), strict=True):
             # Server and sites are one person's here, who has asked for the study.
-            policy = Policy(epsilon=limit.epsilon, delta=limit.delta, probes=True, encoder=encoder)
+            policy = Policy(epsilon=epsilon, delta=limit.delta, probes=True, encoder=encoder, models=[*models])
             home.approve(self.study_folder / STUDY, policy, table, record=True)
 
     def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:
@@ -188,8 +199,13 @@ def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     return LocalDeployment(folder, job.text, tables)
 
 
-def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> LocalDeployment:
-    """The deployment that a choral.toml describes: a file for each site, or one file dealt over them."""
+def of_job(
+    folder: Path, job_file: Path, devices: int, rounds: int | None, models: Sequence[str] = ()
+) -> LocalDeployment:
+    """The deployment that a choral.toml describes: a file for each site, or one file dealt over them.
+
+    `models` are "module:function=FILE" of a model that is somebody's own code.
+    """
     job = config.read(job_file)
     check_deployable(job)
     text = job.text if rounds is None else with_rounds(job.text, rounds)
@@ -202,7 +218,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     pattern = getattr(job.data, key)
     paths = [Path(path) for path in sorted(glob.glob(job.pattern(pattern), recursive=True))]
     if len(paths) == devices:
-        return LocalDeployment(folder, text, {path.stem: path for path in paths}, encoder)
+        return LocalDeployment(folder, text, {path.stem: path for path in paths}, encoder, models)
     if len(paths) != 1 or is_arrays(paths[0]):
         raise ConfigError(
             "CH104",
@@ -213,7 +229,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     written = resolved(paths[0], job.data.written)
     delimiter, encoding = written.delimiter or ",", written.encoding or "utf-8"
     tables = deal(read_rows(paths[0], delimiter, encoding), devices, folder, delimiter, encoding)
-    return LocalDeployment(folder, text, tables, encoder)
+    return LocalDeployment(folder, text, tables, encoder, models)
 
 
 def deal(

@@ -4,11 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 
+from choral.backends.pauses import Pauses
 from choral.deploy.agent import CUT_OFF, FINISHED, REACHED, Journal
 from choral.errors import ChoralError
 
 EVERY = 30.0  # seconds between two looks
-_SOON = 3.0  # the same once the study is over, since the server is about to end, and while something is in the way
+_SOON = (
+    3.0  # the same once the study is over, since the server is about to end, and first while something is in the way
+)
 RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
 
 Tell = Callable[[str], None]
@@ -28,6 +31,7 @@ class Lookout:
     ) -> None:
         self._check, self._refused, self._journal, self._tell, self._over = check, refused, journal, tell, over
         self.finished = threading.Event()  # the site has signed the end of its study, and the server is gone
+        self._pauses = Pauses(_SOON, EVERY)
         self._gave_up: float | None = None
         self._now: tuple[str, str] | None = None  # the kind of what is in the way, and an empty one if nothing is
 
@@ -41,7 +45,9 @@ class Lookout:
             self.look()
             if self.finished.is_set():
                 return
-            stop.wait(_SOON if self._over() or self._is_cut_off else EVERY)
+            if not self._is_cut_off:
+                self._pauses.begin()
+            stop.wait(_SOON if self._over() else self._pauses.next() if self._is_cut_off else EVERY)
 
     def look(self) -> None:
         """Look once, and tell what has changed: to people in words, to the log by its code."""

@@ -1,12 +1,14 @@
 """Who can read what is kept for one user only: by owner and mode on Unix, by the place of a folder on Windows."""
 
 import os
+import stat
 from pathlib import Path
 
 from choral.errors import StorageError
 
 UNIX = hasattr(os, "geteuid")  # Windows has access lists in place of owners and modes; choral sets and reads none
 _OTHERS = 0o077
+_WRITE, _READ_OR_WRITE = 0o022, 0o066
 
 
 def check_owner(folder: Path) -> None:
@@ -24,6 +26,60 @@ def check_owner(folder: Path) -> None:
             fix="Choose another folder, or become its owner first.",
         )
     return None
+
+
+def check_ways(folder: Path) -> None:
+    """Nothing, or CH618 where other users may write into a folder, or put another one in its place.
+
+    Each folder on the way counts, with links and without: whoever may rename one of them exchanges all below it. The
+    sticky bit keeps others from that, and not from putting files in.
+    """
+    written, real = folder.absolute(), folder.resolve()
+    for place in dict.fromkeys((written, *written.parents, real, *real.parents)) if UNIX else ():
+        if not place.exists():
+            continue
+        found = place.stat()
+        if _others_may(found, _WRITE) and (place in (written, real) or not found.st_mode & stat.S_ISVTX):
+            raise StorageError(
+                "CH618",
+                "can be changed by other users of this machine.",
+                where=str(place),
+                why="They could put another home, ledger or study in its place.",
+                fix=f"Choose a folder that only you can write to, or: chmod go-w {place}",
+            )
+
+
+def check_secret(file: Path) -> None:
+    """Nothing, or CH618 for a file with a secret that other users may read or change."""
+    if not UNIX or not file.is_file():  # a pipe is nobody else's; what is not there is refused where it is read
+        return
+    if _others_may(file.stat(), _READ_OR_WRITE):
+        raise StorageError(
+            "CH618",
+            "can be read or changed by other users of this machine, and holds a passphrase.",
+            where=str(file),
+            fix=f"chmod 600 {file}",
+        )
+
+
+def _others_may(found: os.stat_result, rights: int) -> bool:
+    """Whether a mode gives one of these rights to others than its owner; a group of this user alone is no other."""
+    mode = found.st_mode & rights
+    return bool(mode & 0o007) or (bool(mode & 0o070) and not _is_of_one_user(found.st_gid))
+
+
+def _is_of_one_user(group: int) -> bool:
+    """Whether a group has this user alone, as many systems make one for each user, or is that of root."""
+    import grp
+    import pwd
+
+    if group == 0:
+        return True
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:  # nobody knows who is in it
+        return False
+    return user.pw_gid == group and found.gr_name == user.pw_name and not set(found.gr_mem) - {user.pw_name}
 
 
 def is_open_to_others(folder: Path) -> bool:

@@ -23,6 +23,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     code: Code | None = None  # of a model that is somebody's own
     since: int = 0  # charges of this study when the passes over this table began
     written: Format = OPEN  # how the table is read from now on; before 0.3 only what its owner said of it
+    rows: int = 0  # that are trained on; versions up to 0.2 did not keep it
     keys: bool = False  # whether the policy's word on keys was asked for; it was not in 0.1
 
 

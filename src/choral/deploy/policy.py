@@ -9,6 +9,7 @@ from choral.config import BUILT_IN
 from choral.errors import TrustError
 from choral.learning.encoder import Encoder
 from choral.plan import Budget
+from choral.printable import count
 from choral.run.agreement import Agreement
 from choral.run.code import Code
 from choral.secagg.hybrid import HYBRID, require_available
@@ -73,13 +74,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if study.plan.probes and not self.probes:
             raise weaker(
-                f"its server asks for {study.plan.probes} projections of this device's own noisy update per round, "
-                f"and may see all of it in {study.plan.opened_turns} rounds; ε counts that already",
+                f"its server asks for {count(study.plan.probes, 'projection')} of this device's own noisy update "
+                f"per round, and may see all of it in {count(study.plan.opened_turns, 'round')}; ε counts that already",
                 "--allow-probes",
             )
         if secure.colluders < self.colluders:
             raise weaker(
-                f"it counts {secure.colluders} devices that help its server, the policy wants {self.colluders}",
+                f"it counts {count(secure.colluders, 'device')} as helping its server, "
+                f"the policy wants {self.colluders}",
                 f"--colluders {secure.colluders}; or ask for a study with colluders = {self.colluders} in [federation]",
             )
         if (crowd := secure.honest_noises(secure.adversary)) < self.crowd:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
+from choral.errors import CODES
+
 
 class Presence(TypedDict):
     """Who was connected when the server last looked, and when it last saw each of the others."""
@@ -26,6 +28,7 @@ class ServerState(TypedDict, total=False):
     cohort: list[str]
     connected: list[str]
     last_seen: dict[str, str]
+    why: dict[str, str]  # the code by which a site has last refused or not answered, until it takes part again
     until: str  # when a server that waits for its sites gives up for now
     without_until: str  # when it goes on without those that are missing, if `needed` of them are there
     needed: int
@@ -58,26 +61,38 @@ class Sightings:
         return Presence(connected=list(self._connected), last_seen=dict(self._last))
 
 
-def standing(name: str, presence: Presence, refused: Mapping[str, str], excluded: Iterable[str]) -> str:
+def standing(
+    name: str, presence: Presence, refused: Mapping[str, str], excluded: Iterable[str], why: Mapping[str, str]
+) -> str:
     """Whether a site is connected, and if not why, as far as a server can know.
 
     >>> seen = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"})
-    >>> standing("hill", seen, {}, ()), standing("lake", seen, {}, ())
-    ('connected', 'missing since 10:00')
-    >>> standing("moor", seen, {}, ())
+    >>> standing("hill", seen, {}, (), {}), standing("lake", seen, {}, (), {"lake": "CH905"})
+    ('connected', "missing since 10:00: CH905 a site's clock and its server's differ too much")
+    >>> standing("moor", seen, {}, (), {})
     'missing: has not connected since the server was started'
-    >>> standing("lake", seen, {"lake": "CH401"}, ())
-    'refused permanently: CH401'
+    >>> standing("lake", seen, {"lake": "CH401"}, (), {})
+    'refused permanently: CH401 a device has spent its budget'
     """
     if name in refused:
-        return f"refused permanently: {refused[name]}"
+        return f"refused permanently: {reason(refused[name])}"
     if name in excluded:
         return "excluded by the coordinator"
+    because = f": {reason(why[name])}" if name in why else ""
     if name in presence["connected"]:
-        return "connected"
+        return "connected" + because.replace(": ", "; it last refused by ", 1)
     if name in presence["last_seen"]:
-        return f"missing since {presence['last_seen'][name]}"
-    return "missing: has not connected since the server was started"
+        return f"missing since {presence['last_seen'][name]}{because}"
+    return "missing: has not connected since the server was started" + because
+
+
+def reason(code: str) -> str:
+    """A code in words; one of a newer choral has none here.
+
+    >>> reason("CH801"), reason("CH999")
+    ("CH801 a file or folder can't be written", 'CH999')
+    """
+    return f"{code} {CODES[code]}" if code in CODES else code
 
 
 def seconds_from_now(seconds: float) -> str:

@@ -1,5 +1,7 @@
 """The coordinator's public table, on which the model of a deployment is measured; sites report no figures."""
 
+import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +20,18 @@ def keep_test(folder: Path, table: Path) -> None:
     """Put a public table that fits the declared columns next to the study, to measure the model on after each round."""
     if table.is_dir():
         raise ConfigError("CH105", "is a folder.", where=str(table), fix="Give the public rows as one .npz file.")
-    _read_test(table, Agreement.read(folder / STUDY).with_code_in(folder))
-    for old in folder.glob(TEST):
-        old.unlink()
-    write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())
+    study = Agreement.read(folder / STUDY).with_code_in(folder)
+    with tempfile.TemporaryDirectory(dir=folder) as checked:
+        copy = Path(checked, table.name)  # what is checked is what is kept, whatever happens to the file meanwhile
+        try:
+            write_whole(copy, table.read_bytes())
+        except OSError as error:
+            fix = "Give a table whose rows are public."
+            raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(table), fix=fix) from None
+        _read_test(copy, study)
+        for old in folder.glob(TEST):
+            old.unlink()
+        os.replace(copy, folder / TEST.replace(".*", "".join(table.suffixes)))
 
 
 def with_public_test(folder: Path, study: Agreement) -> Study:

@@ -35,8 +35,7 @@ class Register:
         if not self.second_home and (other := next(others, None)) is not None:
             raise TableError(
                 "CH314",
-                "this table was approved in another home, which has its own ledger.",
-                where=other.home,
+                f"this table was approved in another home, {other.home}, which has its own ledger.",
                 why="The same people would lose privacy by both ledgers, and neither counts the other.",
                 fix=f"Approve it in that home; or add {ALLOW}, if you mean to spend both budgets on these people.",
             )

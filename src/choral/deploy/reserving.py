@@ -1,10 +1,13 @@
 """How much one approval allows: the uploads that a study reserves in a site's ledger before the first of them."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
+from choral.errors import LedgerError
 from choral.plan import Budget
-from choral.privacy.costs import Costs, most_uploads
+from choral.printable import count
+from choral.privacy.costs import NO_LIMIT, Costs, most_uploads, spare_uploads
 from choral.privacy.display import up
 from choral.privacy.events import epsilon_of
 from choral.privacy.exposure import rounds_each
@@ -14,6 +17,7 @@ from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.agreement import Agreement
 from choral.run.questions import AskTerms, plan_of_questions, reserve_questions
 
+_NO_MORE = "the limit pays for no more, and each attempt that fails costs a round"
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
 
@@ -27,12 +31,20 @@ def balances_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, de
     return balances
 
 
-def reserve_in(book: Balances | Ledger, study: Agreement, costs: Costs, *, began: int = 0, needed: bool = True) -> None:
+def reserve_in(
+    book: Balances | Ledger,
+    study: Agreement,
+    costs: Costs,
+    *,
+    began: int = 0,
+    needed: bool = True,
+    most: int | None = None,
+) -> None:
     """Reserve what an approval of the study allows, once, and free what other studies have reserved and never used.
 
     `began` is how many charges of the study came before the passes over the approved table: another table starts a new
     pass, which costs more than going on. CH401 where the limit does not pay for the planned uploads; unless they are
-    `needed`, as many as it pays for.
+    `needed`, as many as it pays for. `most` is how many uploads the study may make, if not the usual allowance.
     """
     balances = book if isinstance(book, Balances) else book.balances
     for plan in balances.everyone.open_plans:
@@ -40,17 +52,20 @@ def reserve_in(book: Balances | Ledger, study: Agreement, costs: Costs, *, began
             book.release(plan)
     if costs.questions is not None:  # first: the allowance for rounds that fail takes what is left
         reserve_questions(book, costs.questions, study.run_name)
-    if more := _missing(balances, study, costs, began=began, needed=needed):
+    if more := _missing(balances, study, costs, began=began, needed=needed, most=most):
         book.reserve(more)
 
 
-def _missing(balances: Balances, study: Agreement, costs: Costs, *, began: int, needed: bool) -> Reservation | None:
+def _missing(
+    balances: Balances, study: Agreement, costs: Costs, *, began: int, needed: bool, most: int | None
+) -> Reservation | None:
     """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
     balance = balances.everyone
-    planned, made = rounds_each(study.plan), sum(charge.plan == study.run_name for charge in balance.charges)
-    if made >= most_uploads(planned):
+    planned, made = rounds_each(study.plan), balance.charges_of(study.run_name)
+    most = most_uploads(planned) if most is None else most
+    if made >= most:
         return None
-    all_of_them = costs.reservation(0, range(made - began, most_uploads(planned) - began), run=study.run_name)
+    all_of_them = costs.reservation(0, range(made - began, most - began), run=study.run_name)
     left, wanted, planned_ones = balance.left_of(study.run_name), [], 0
     for number, event in enumerate(all_of_them.uploads, start=made):
         if left[event] > 0:
@@ -69,6 +84,32 @@ def _missing(balances: Balances, study: Agreement, costs: Costs, *, began: int, 
     return missing.first(count) if count else None
 
 
+def check_spare(balances: Balances, study: Agreement, costs: Costs, ledger: Path) -> None:
+    """Nothing, or CH413 where limits pay for the planned rounds of a new study and for too few attempts that fail.
+
+    `balances` have reserved the study by now; `ledger` is the file that they were read from.
+    """
+    planned, run = rounds_each(study.plan), study.run_name
+    wanted, spare = spare_uploads(planned), balances.everyone.uploads_of(run) - planned
+    if spare >= wanted or balances.everyone.charges_of(run):
+        return
+    everyone, sums = balances.everyone, balances.sum_epsilon
+    free = balances_under(
+        replace(everyone.limit, epsilon=NO_LIMIT), None if sums is None else NO_LIMIT, ledger, device=everyone.device
+    )
+    reserve_in(free, study, costs, most=planned + wanted)
+    limits = f"--max-epsilon {up(free.everyone.reserved)}"
+    if sums is not None:
+        limits += f" --max-epsilon-sum {up(free.sums.reserved)}"
+    raise LedgerError(
+        "CH413",
+        f"the limit pays for the {count(planned, 'planned round')} and {count(spare, 'failed attempt')}, "
+        f"{wanted} is the least.",
+        why="An attempt that fails is charged, too: each one more would cost the study a round of this site.",
+        fix=f"Only the owner can decide: {limits} has room for {wanted}; --no-spare approves without.",
+    )
+
+
 def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> str:
     """What the approval screen says of the cap; `terms` are δ, adjacency, rule and adversary.
 
@@ -76,8 +117,9 @@ def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> s
     at most 17 uploads (4 more than planned, for attempts that fail), so at most
     """
     more = uploads - planned
-    extra = f"{more} more than planned, for attempts that fail" if more > 0 else "the limit pays for no more"
-    return f"at most {uploads} uploads ({extra}), so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
+    extra = f"{more} more than planned, for attempts that fail" if more > 0 else _NO_MORE
+    cap = f"at most {count(uploads, 'upload')} ({extra})"
+    return f"{cap}, so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
 
 
 def asks_in_words(study: Agreement, costs: Costs, delta: float, struck: Collection[str] = ()) -> str:
@@ -87,7 +129,8 @@ def asks_in_words(study: Agreement, costs: Costs, delta: float, struck: Collecti
     terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster)).without(struck)
     epsilon, price = epsilon_of([costs.questions.reserved], delta), costs.questions
     return (
-        f"at most {price.most} questions ({', '.join(terms.names)}) about the columns {', '.join(terms.columns)}; all "
-        f"of them together cost ε = {up(epsilon)} (δ = {delta:g}, {ADJACENCY}, rule {RULE}, against {EVERYONE}), "
+        f"at most {count(price.most, 'question')} ({', '.join(terms.names)}) about the columns "
+        f"{', '.join(terms.columns)}; "
+        f"all of them together cost ε = {up(epsilon)} (δ = {delta:g}, {ADJACENCY}, rule {RULE}, against {EVERYONE}), "
         "which is part of the planned ε. choral device questions shows each in words"
     )

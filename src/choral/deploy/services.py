@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 from choral.config import read_text
 from choral.deploy.agent import Agent
-from choral.deploy.certificates import check_dates
-from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
+from choral.deploy.certificates import check_dates, speaks_with
+from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, SPEAKS, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
 from choral.deploy.ownership import UNIX
-from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
+from choral.deploy.serving import FLOWER, StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.deploy.site_result import finished
 from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
 from choral.run.watch import unheard
+from choral.secagg.hybrid import require_available
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
     from choral.backends.flower.control import Control
 
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
-FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _ROOT = 0  # the user's number
 LOOK = 1.0  # seconds between two looks at the processes of a run
 GLANCE = 0.2  # the same at what its folder says: a round may take less than a second
@@ -60,9 +60,13 @@ def _user() -> int:
 
 def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    check_user(_user(), as_root=as_root)
-    study = Agreement.read(folder / STUDY)
+    user, study = _user(), Agreement.read(folder / STUDY)
+    check_user(user, as_root=as_root)  # after a look whether there is a study: who runs it matters for one that is
     require_unfinished(run_folder(folder, study))
+    public = study.server_key.hex()  # CH602 for a study of before, in which nobody signs
+    speaks_with(read_text(folder / SPEAKS), public)
+    if study.hybrid:
+        require_available()
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
 
@@ -91,10 +95,10 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
     reach the engine, and run code through it as the user who has started it.
     """
-    check_user(_user(), as_root=as_root)
+    user, study = _user(), Agreement.read(folder / STUDY)
+    check_user(user, as_root=as_root)
     from choral.backends.flower import control, processes  # Flower is an extra
 
-    study = Agreement.read(folder / STUDY)
     keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, conductor=CONDUCTOR, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
@@ -154,9 +158,9 @@ def attend(
     The agent is here, and next to it Flower's node, which only calls out.
 
     `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
-    reported in words as it begins and ends, and is in the log.
+    reported in words as it begins and ends, and is in the log; so is why the device refuses a turn.
     """
-    with Agent(home, passphrase) as agent, ExitStack() as stack:
+    with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed
 
         def serve() -> None:

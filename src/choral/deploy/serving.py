@@ -1,5 +1,6 @@
 """The server's half of a deployment: the place of a run whose devices are reached over a transport."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,16 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import federation
-from choral.backends.wire import Connected, Wire
+from choral.backends.wire import Carrier, Spoken, Wire
+from choral.config import read_text
 from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
+from choral.deploy.certificates import speaks_with
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.decisions import excluded_by
-from choral.deploy.enrolment import STUDY, private
+from choral.deploy.enrolment import SPEAKS, STUDY, private
 from choral.deploy.presence import ServerState, Sightings, seconds_from_now
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
 from choral.errors import ChoralError, DeploymentError, RunError, StorageError
+from choral.protocol.envelope import Speaker
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
 from choral.protocol.terms import MOST_CHARGED
@@ -31,7 +35,10 @@ from choral.run.guard import Guard
 from choral.run.places import Opened, Place
 from choral.run.runs import Run
 
-STATE, TURN, STOP = "state.json", "turn.json", "stop"
+STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
+_FRAMES_OF_A_START = 2**32
+FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
+_CLOCK = "CH905"
 WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 CAUGHT = "CH606"  # a device that contradicted what it had sent itself: it is not called again
@@ -66,7 +73,13 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     wasted: tuple[int, ...]
 
 
-def conduct(folder: str, transport: Connected) -> None:
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """speaks.json: with which number the counters of the server's last start begin, on disk before its first frame."""
+
+    starts: int
+
+
+def conduct(folder: str, transport: Carrier) -> None:
     """Run a study's rounds to their end over the transport, from where its run folder says that they stopped."""
     Deployed(Path(folder), transport).run()
 
@@ -77,12 +90,13 @@ class Deployed(Place):
     kind: KindName = "deployment"
     chosen = True  # the coordinator may stop at any time, and a site may refuse at any time
 
-    def __init__(self, folder: Path, transport: Connected, *, patience: float = PATIENCE) -> None:
+    def __init__(self, folder: Path, transport: Carrier, *, patience: float = PATIENCE) -> None:
         self.agreement = Agreement.read(folder / STUDY).with_code_in(folder)
         self.study, self.terms = with_public_test(folder, self.agreement), self.agreement.terms
         self.run_folder = run_folder(folder, self.agreement)
-        self.transport, self.patience = transport, patience
-        self.wire = Wire(self.terms, transport)
+        self.transport = Spoken(transport, speaker_of(folder, self.agreement), self.terms.whole.bundles)
+        self.patience = patience
+        self.wire = Wire(self.terms, self.transport)
         self.agreements = KeyAgreements(self.wire)
         self.names = self.terms.ids
         self.folder = folder
@@ -90,10 +104,11 @@ class Deployed(Place):
         self.gone: dict[int, str] = {}  # the code of who has refused permanently, until the server restarts
         self.findings = Findings(terms=self.terms)  # since the last round that is over
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
+        self.refusing: dict[int, str] = {}  # the code of who has refused, until it takes part again
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self.spoilt = 0  # numbers of the last sum that were out of range
         self.questions = WaitingQuestions(
-            self.run_folder.path, self.agreement, transport, public=public_table(folder, self.agreement)
+            self.run_folder.path, self.agreement, self.transport, public=public_table(folder, self.agreement)
         )
         self._waited = False
         self._seen = Sightings(self.names)
@@ -191,6 +206,9 @@ class Deployed(Place):
 
     def _note(self, found: Findings) -> None:
         self.findings.add(found)
+        self.findings.unproved |= dict.fromkeys(self.transport.unsigned, "an answer")
+        self.refusing |= found.refusals | self.transport.unsigned
+        self.transport.unsigned.clear()
         self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
         self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
 
@@ -235,6 +253,7 @@ class Deployed(Place):
             self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
+            self.refusing = {number: code for number, code in self.refusing.items() if number not in included}
             self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
         finally:
@@ -293,6 +312,7 @@ class Deployed(Place):
             counted=self.charged(run.lines, run.wasted),
             most=self.study.plan.rounds * federation.MOST_ATTEMPTS,
             turn=self._last_turn,
+            early=(closing_reason(path) or "") if self._last_turn.round < self.study.plan.rounds else "",
             parameters=run.parameters,
         )
 
@@ -328,6 +348,8 @@ class Deployed(Place):
         current: ServerState = {"state": state, "at": at, "gone": self._named(self.gone)}
         current |= {"connected": seen["connected"], "last_seen": seen["last_seen"]}
         current |= waits or ServerState()
+        if why := self._named(self.refusing) | dict(self.transport.reasons()):
+            current["why"] = why
         if error is not None:
             current |= {"code": error.code, "reason": str(error)}
         if claims := self.transport.unproved():
@@ -335,6 +357,21 @@ class Deployed(Place):
         if turn is not None:
             current |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
         write_json(self.run_folder.path / STATE, current)
+
+
+def speaker_of(folder: Path, study: Agreement) -> Speaker:
+    """The server's voice in a study, above every counter that it has used before, also where its clock was set back.
+
+    Its file says from where on the counters of this start are; the seconds since 1970 begin them, so that a folder from
+    a backup repeats none either.
+    """
+    public = study.server_key.hex()
+    key = speaks_with(read_text(folder / SPEAKS), public)
+    path = run_folder(folder, study).path / COUNTED
+    before = converted(read_json(path), Counted, path).starts if path.exists() else 0
+    starts = max(before + 1, int(time.time()))
+    write_json(path, msgspec.to_builtins(Counted(starts=starts)))
+    return Speaker(key, study=study.digest, first=starts * _FRAMES_OF_A_START)
 
 
 def run_folder(folder: Path, study: Agreement) -> RunFolder:
@@ -354,6 +391,7 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
     study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
+    late = dict.fromkeys(with_wrong_clocks(folder, study), _CLOCK)
     shown: StudyStatus = {
         "study": study.file.name,
         "devices": names,
@@ -374,12 +412,22 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     return {
         **shown,
         **state,
+        "why": state.get("why", {}) | late,
         "rounds_done": done,
         "took_part": dict(zip(names, map(int, counts), strict=True)),
         "seconds_left": round(spent / done * (study.plan.rounds - done), 1) if done else None,
         "stopped": record.result.stopped if record.result else None,
         "test": record.rounds[-1].test if done else {},
     }
+
+
+def with_wrong_clocks(folder: Path, study: Agreement) -> frozenset[str]:
+    """The sites that the gate does not let in since their clocks are wrong; none where Flower was never started."""
+    if not (folder / FLOWER).exists():
+        return frozenset()
+    from choral.backends.flower import processes  # Flower is an extra
+
+    return processes.with_wrong_clocks(folder / FLOWER, {device.id: device.node for device in study.file.devices})
 
 
 def stop(folder: Path) -> None:

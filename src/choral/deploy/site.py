@@ -10,21 +10,23 @@ from typing import Self, TypeVar
 import msgspec
 import numpy as np
 
+from choral import config
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
-from choral.deploy.comparing import drawn_for
+from choral.deploy.comparing import COMPARED, drawn_for, require_compared
 from choral.deploy.embeddings import KeepingEncoder
 from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, keep, keep_json, private
-from choral.deploy.ownership import check_owner
+from choral.deploy.ownership import check_owner, check_ways
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
-from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
+from choral.deploy.reserving import SLACK, asks_in_words, balances_under, check_spare, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.columns import OPEN, Format
 from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
+from choral.printable import count
 from choral.privacy.calibrate import within_draws
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
@@ -62,6 +64,24 @@ class Holdings:
     written: Format  # how the table was read, with nothing left open
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Proposal:
+    """A study as it was read once, with all that an approval would fix; `preview` is what its owner is shown of it.
+
+    What is recorded is this value. The files that it was read from may be exchanged while somebody reads the screen.
+    """
+
+    study: Agreement
+    file: Path
+    text: str
+    policy: Policy
+    data: Path
+    held: Holdings
+    code: Code | None
+    register: Register | None
+    preview: Preview
+
+
 class Home:
     """The folder of one site, for its owner's eyes only; one home is one table, one ledger and one identity."""
 
@@ -87,6 +107,7 @@ class Home:
         home = cls(path)
         offers = (HYBRID,) if available() and not plain else ()
         _ = invitation.fingerprint
+        check_ways(path)
         if (path / JOINED).exists():
             if not again or home.joined.name != name:
                 raise StorageError(
@@ -176,9 +197,10 @@ class Home:
         return self.path / RECEIPTS / f"{study.file.run}.json"
 
     def vault(self, passphrase: str | None = None) -> Vault:
-        """The vault, opened; CH801 in a home of another user."""
+        """The vault, opened; CH801 in a home of another user, CH618 in one that others may change."""
         if self.path.exists():
             check_owner(self.path)
+            check_ways(self.path)
         return Vault.open(FileStore(self.path / "vault"), passphrase)
 
     def card(self, passphrase: str | None = None) -> Enrolled:
@@ -192,11 +214,11 @@ class Home:
     def check_known(self, study: Agreement, vault: Vault) -> None:
         """Nothing, or CH601: the study names another server than the invitation, or other keys than this device has."""
         joined = self.joined
-        server = (study.file.address, study.file.certificate)
-        if server != (joined.server.address, joined.server.certificate):
+        server = (study.file.address, study.file.certificate, study.file.server_key)
+        if server != (joined.server.address, joined.server.certificate, joined.server.server_key):
             raise TrustError(
                 "CH601",
-                "the server's address or certificate is not the one of the invitation.",
+                "the server's address, certificate or key is not the one of the invitation.",
                 fix="Ask the coordinator by phone; if it is right, join again with the new invitation and --again.",
             )
         own = self._card_of(vault.memory)
@@ -262,41 +284,84 @@ class Home:
         register: Register | None = None,
         written: Format = OPEN,
     ) -> Preview:
-        """What the study would cost and send, after one round of training that stays here; recorded if wanted.
+        """What the study would cost and send, recorded if wanted, for who has no screen to wait at."""
+        shown = self.propose(study_file, policy, data, passphrase=passphrase, register=register, written=written)
+        if record:
+            self.accept(shown, passphrase=passphrase)
+        return shown.preview
+
+    def propose(
+        self,
+        study_file: Path,
+        policy: Policy,
+        data: Path,
+        *,
+        passphrase: str | None = None,
+        register: Register | None = None,
+        written: Format = OPEN,
+        compared: bool = False,
+        spare: bool = False,
+    ) -> Proposal:
+        """What the study would cost and send, after one round of training that stays here; nothing is approved by it.
 
         With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
+        With `compared`, the study must be the one that was read here last, whose number the others were given (CH614).
+        With `spare`, the limit must have room for attempts that fail (CH413).
         """
-        study = Agreement.read(study_file)
+        text = config.read_text(study_file)
+        study = Agreement.of(text, str(study_file))
         check_names(study.file, study.job)
         vault = self.vault(passphrase)
+        _ = study.server_key  # refuses a study of before, in which anybody may speak as the server
         self.check_known(study, vault)
+        if compared:
+            require_compared(self.path, study)
         policy.check(study)
         policy.check_keys(study)
         within_draws(study.plan)  # here alone: a study that was approved by an earlier version goes on
         code = policy.code_of(study)
         study = trusting(study, code, KeepingEncoder.at(self.path, study, policy))
         held = self.holdings(study, policy, data, vault, written)
-        holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
         if register is not None:
-            register.check(held.whole, holder)
+            register.check(held.whole, self._holder(vault))
+        keep(self.path / COMPARED, study.text)
         preview = self._preview(study, policy, held, code)
+        if spare:
+            self._check_spare(study, policy, held)
         held.trainer.trial(study.settled.trained.start(0))
-        if record:
-            with self.open_ledger(vault, policy) as ledger:
-                since = self._passes_began(study, held, ledger.balance.charges)
-                reserve_in(ledger, study, held.costs, began=since)
-                vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
-            if register is not None:
-                register.add(held.whole, holder)
-            vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
-            keep(self.path / STUDY, study.text)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            approval = Approval(
-                study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy, table=held.table, code=code,
-                since=since, written=held.written, keys=True,
-            )  # fmt: skip
-            keep_json(self.path / APPROVAL, approval)
-        return preview
+        return Proposal(
+            study=study, file=study_file, text=text, policy=policy, data=data, held=held, code=code,
+            register=register, preview=preview,
+        )  # fmt: skip
+
+    def accept(self, shown: Proposal, *, passphrase: str | None = None) -> None:
+        """Record what was shown, as it was shown: CH617 where its file, or this home, is no longer what it was then."""
+        study, policy, held = shown.study, shown.policy, shown.held
+        if config.read_text(shown.file) != shown.text:
+            raise _no_longer_shown("the study's file was exchanged while it was on the screen", shown.file)
+        if self._preview(study, policy, held, shown.code) != shown.preview:
+            raise _no_longer_shown("this home was shown another study since, or its ledger has changed", self.path)
+        with self.open_ledger(self.vault(passphrase), policy) as ledger:
+            vault = self.vault(passphrase)  # read under the lock: what an agent wrote last is in it
+            holder = self._holder(vault)
+            if shown.register is not None:
+                shown.register.check(held.whole, holder)
+            since = self._passes_began(study, held, ledger.balance.charges)
+            reserve_in(ledger, study, held.costs, began=since)
+            vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
+        if shown.register is not None:
+            shown.register.add(held.whole, holder)
+        vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
+        keep(self.path / STUDY, study.text)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        approval = Approval(
+            study=study.digest.hex(), at=now, data=str(shown.data.resolve()), policy=policy, table=held.table,
+            code=shown.code, since=since, written=held.written, rows=held.trainer.rows, keys=True,
+        )  # fmt: skip
+        keep_json(self.path / APPROVAL, approval)
+
+    def _holder(self, vault: Vault) -> Holder:
+        return Holder(identity=self._card_of(vault.memory).identity, home=str(self.path.resolve()))
 
     def _passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
         known = self.approval if self.has_approved else None
@@ -308,7 +373,7 @@ class Home:
         cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
             raise weaker(
-                f"its {planned} rounds would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({by.adjacency}, "
+                f"its {count(planned, 'round')} would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({by.adjacency}, "
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
@@ -370,6 +435,12 @@ class Home:
             asks=asks_in_words(study, held.costs, delta, policy.struck),
         )
 
+    def _check_spare(self, study: Agreement, policy: Policy, held: Holdings) -> None:
+        """Nothing, or CH413 where the limits have no room for attempts that fail."""
+        balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
+        reserve_in(balances, study, held.costs, began=self._passes_began(study, held, balances.everyone.charges))
+        check_spare(balances, study, held.costs, self.ledger_path)
+
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:
         """The study that was approved, as it was approved: any later change of it, or of the server, is refused."""
         approval, study = self.approval, Agreement.read(self.path / STUDY)
@@ -391,6 +462,15 @@ class Home:
         held = self.holdings(study, approval.policy, Path(approval.data), vault, approval.written)
         pinned.check_table(held.table, approval.table, data=Path(approval.data))
         return held
+
+
+def _no_longer_shown(what: str, where: Path) -> TrustError:
+    return TrustError(
+        "CH617",
+        f"{what}. Nothing was recorded.",
+        where=str(where),
+        fix="Ask the coordinator by phone who changed it; then look at it again: choral device approve STUDY …",
+    )
 
 
 def receipt_of(vault: Vault) -> Receipt | None:

@@ -3,13 +3,17 @@
 import hashlib
 from pathlib import Path
 
+import msgspec
+import numpy as np
+
 from choral.deploy.personal import shared_model
 from choral.deploy.site import Home
 from choral.errors import StorageError
 from choral.privacy.ledger import Ledger
-from choral.record import KeptReceipt, SiteEnd, converted, read_json
+from choral.record import KeptReceipt, SiteEnd, Statement, converted, read_json
 from choral.run.agreement import Agreement
 from choral.run.signatures import parameter_bytes
+from choral.run.statement import privacy_statement
 
 PAGE = "result.html"
 
@@ -17,6 +21,12 @@ PAGE = "result.html"
 def finished(home: Home, study: Agreement) -> bool:
     """Whether this site has signed the end of the study's run."""
     return home.receipt_path(study).exists()
+
+
+def early_end(home: Home, study: Agreement) -> str:
+    """Why the study ended before its last round, in the server's words; empty where it did not, or has not ended."""
+    path = home.receipt_path(study)
+    return converted(read_json(path), KeptReceipt, path).early if path.exists() else ""
 
 
 def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
@@ -42,6 +52,15 @@ def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
         run=study.file.run,
         approved=approval.at,
         table=Path(approval.data).name,
+        rows=approval.rows or study.plan.rows,
+        rows_known=approval.rows > 0,
+        columns=study.reads,
+        label=study.target.name,
+        parties=study.terms.ids,
+        server=study.file.address,
+        plan=study.plan,
+        against=study.settled.costs.against,
+        privacy=_of_the_run(study, home.joined.name, receipt.paid or 0),
         paid=receipt.paid or 0,
         record=receipt.record,
         model=hashlib.sha256(parameter_bytes(parameters)).hexdigest(),
@@ -51,3 +70,15 @@ def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
         spent=after.spent,
         with_secure_sum=after.with_secure_sum,
     )
+
+
+def _of_the_run(study: Agreement, device: str, paid: int) -> Statement:
+    """The statement of the run by the public numbers of its plan, with every upload that this site has paid for.
+
+    It is the server's own where all rounds were done and no attempt failed.
+    """
+    costs = study.settled.costs
+    rounds = costs.allowed_rounds.copy()
+    own = costs.names.index(device)
+    rounds[own] = np.maximum(rounds[own], paid)
+    return msgspec.structs.replace(privacy_statement(costs, rounds, refused={}), devices=None)

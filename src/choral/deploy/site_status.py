@@ -12,6 +12,7 @@ from choral.deploy.certificates import valid_until
 from choral.deploy.enrolment import STUDY
 from choral.deploy.policy import Policy
 from choral.deploy.site import LOG, Home
+from choral.deploy.site_result import early_end
 from choral.errors import TrustError
 from choral.privacy.ledger import Ledger
 from choral.record.fields import Record
@@ -51,6 +52,7 @@ class SiteStatus(Record, frozen=True, kw_only=True):
     last_refusal: LogLine | None
     cut_off: LogLine | None
     finished: bool
+    ended_early: str = ""
     waiting_since: str | None
     server_waits_until: str | None = None
     may_begin_until: str = ""
@@ -80,6 +82,7 @@ def status(home: Home) -> SiteStatus:
         # Known only while somebody looks: what a stopped agent saw last says nothing about now.
         cut_off=seen if running and seen is not None and seen["event"] == CUT_OFF else None,
         finished=finished,
+        ended_early=early_end(home, Agreement.read(home.path / STUDY)) if finished else "",
         waiting_since=waiting_since,
         server_waits_until=None if waiting_since is None else _server_waits_until(lines, since=waiting_since),
         may_begin_until="" if waiting_since is None else valid_until(home.joined.server.certificate),

@@ -9,15 +9,21 @@ from typing import Any, Unpack
 from choral.asking.catalogue import ALL_NAMES
 from choral.asking.filters import condition
 from choral.asking.question import Question
+from choral.config import Job
 from choral.config.named import SettingsByName
+from choral.errors import ConfigError
 from choral.front.trained import Trained as Trained
 from choral.learning.reading import DataSource
 from choral.output.logs import RunLog
 from choral.report.answers import plot
 from choral.run import runs
 from choral.run.answers import AskedAnswer
-from choral.run.inquiry import Inquiry, begun, gone_on
+from choral.run.end_of_sums import made
+from choral.run.folder import RunFolder
+from choral.run.inquiry import Inquiry, begun, begun_with, gone_on
 from choral.run.opened import GivenModel, opened
+from choral.run.study import settle
+from choral.run.sum_study import with_proposed_kind
 
 
 class RunOptions(SettingsByName, total=False):
@@ -73,9 +79,14 @@ def open_run(path: str | Path, *, model: GivenModel | None = None, encoder: str 
     return Trained.of(opened(path, model=model, encoder=encoder))
 
 
-def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> runs.Run:
-    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
-    return runs.resume(path, data, log=None if log is None else RunLog(log))
+def resume(
+    path: str | Path, data: DataSource = None, *, model: GivenModel | None = None, log: str | None = None
+) -> runs.Run:
+    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory.
+
+    `model` is your own model, where the run was started with a lambda, a module or a model that was made already.
+    """
+    return runs.resume(path, data, model=model, log=None if log is None else RunLog(log))
 
 
 class Asked(AskedAnswer):
@@ -151,12 +162,37 @@ def rehearsal(data: DataSource, *, out: str | Path | None = None, **settings: Un
 
 
 def _asked(kind: runs.Kind, data: DataSource, settings: dict[str, Any], out: str | Path | None) -> AskedStudy:
-    folder = Path(out) if out is not None else Path(mkdtemp(prefix="choral-")) / "study"
-    return AskedStudy(begun(kind, data, settings, out=folder))
+    return AskedStudy(begun(kind, data, settings, out=_folder(out, "study")))
 
 
 def _start(kind: runs.Kind, data: DataSource, settings: RunOptions) -> Trained:
-    given = dict(settings)
-    log = settings.get("log")
-    given.pop("log", None)
-    return Trained.of(runs.start(kind, data, given, None if log is None else RunLog(log)))
+    given: dict[str, Any] = dict(settings)
+    out, drop, compare, log = (given.pop(name, None) for name in ("out", "drop", "compare", "log"))
+    if log is not None and out is None:
+        raise ConfigError("CH104", f'log = "{log}" without a run folder.', fix="Give the folder as out=.")
+    job, source = runs.job_and_source(data, given)
+    job, _ = with_proposed_kind(job, source)
+    if job.on_sums:
+        return _made_on_sums(kind, job, source, out, drop=drop or 0.0, unused={"compare": compare, "log": log})
+    study = settle(job, source, guess=kind == "simulation")
+    run = runs.Run(
+        kind, study, folder=None if out is None else RunFolder.create(Path(out)), drop=drop or 0.0,
+        compare=bool(compare), log=None if log is None else RunLog(log),
+    )  # fmt: skip
+    return Trained.of(run.finish())
+
+
+def _made_on_sums(
+    kind: runs.Kind, job: Job, source: DataSource, out: str | Path | None, *, drop: float, unused: dict[str, object]
+) -> Trained:
+    """The result of a model that is made from sums: its folder has the register that it follows from."""
+    if used := next((name for name, value in unused.items() if value), None):
+        what = f'{used} with [model] kind = "{job.model.kind}", which is made from sums and not trained.'
+        raise ConfigError("CH104", what, where=job.where("model", "kind"), fix="Leave it out.")
+    folder = _folder(out, "run")
+    made(begun_with(kind, job, source, out=folder, drop=drop))
+    return Trained.of(opened(folder))
+
+
+def _folder(out: str | Path | None, name: str) -> Path:
+    return Path(out) if out is not None else Path(mkdtemp(prefix="choral-")) / name

@@ -1,14 +1,18 @@
 """A frozen public network that turns rows into embeddings, as an ONNX file whose SHA-256 everybody has agreed on.
 
-It sees one row at a time. So an embedding depends on one record alone, whatever the graph computes, and every rule
-that is proved for records holds for their embeddings.
+It sees one row at a time, and its graph has operators that keep nothing and draw nothing. So an embedding depends on
+one record alone, and every rule that is proved for records holds for their embeddings. Rows are embedded twice, in two
+orders that nobody can predict, and every bit is compared.
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from secrets import SystemRandom
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +21,7 @@ from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric, encode, is_missing
-from choral.learning.onnx_operators import operators
+from choral.learning.onnx_operators import check_operators
 from choral.learning.records import by
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 _OTHER_FILES = "session.model_external_initializers_file_folder_path"
 _FORM = "session.load_model_format"
 _SHOWN = 16  # digits of a SHA-256 in a sentence
+_LEAST_VERSION = (1, 24)  # of onnxruntime: older ones read any file of the machine as weights, or its own memory
+_ALIGNMENT = 64  # bytes: sums of some kernels follow the order that the place of a row in memory suggests
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,6 +82,10 @@ class Encoder:
             inputs=tuple(inputs), embeddings=embeddings,
         )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        """Refuse a graph that must not run before anything is approved or read with it."""
+        check_operators(self.content, where=self.file)
+
     def __getstate__(self) -> dict[str, object]:
         """What a copy is made of: all but the graph that is ready to run, which is made of the content again."""
         return {name: value for name, value in self.__dict__.items() if name != "_session"}
@@ -106,16 +116,12 @@ class Encoder:
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401 - onnxruntime is an extra
         """The graph, ready to run from the very bytes whose SHA-256 was compared."""
-        try:
-            import onnxruntime
-        except ImportError:
-            raise ConfigError("CH106", "an encoder needs onnxruntime.", fix="pip install 'choral[encoder]'") from None
+        onnxruntime = _onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # one row is too little work to share
         options.log_severity_level = 4
         options.add_session_config_entry(_FORM, "ONNX")  # the form whose operators were looked at
-        self._check_operators()
-        # A graph may name further files for its weights, which no SHA-256 covers. Here it finds none.
+        # A graph that names further files was refused. If it named one in a way that nobody knows, it would find none.
         with TemporaryDirectory() as nothing:
             options.add_session_config_entry(_OTHER_FILES, nothing)
             try:
@@ -132,38 +138,34 @@ class Encoder:
             raise self._unusable(f"gives {session.get_outputs()[0].type} first, and not tensor(float)")
         return session
 
-    def _check_operators(self) -> None:
-        """Nothing, or CH325 for a graph that draws random numbers, or whose operators can't be read."""
-        try:
-            found = list(operators(self.content))
-        except ValueError:
-            found = []
-        if not found:
-            raise self._unusable("is not an ONNX file that onnxruntime can run by itself")
-        if drawing := next((one.name for one in found if one.draws), None):
-            raise self._unusable(
-                f"draws random numbers by {drawing}",
-                why="What a row is given would depend on the rows before it, so one record could move many embeddings.",
-            )
-
-    def _unusable(self, what: str, why: str = "") -> TableError:
+    def _unusable(self, what: str) -> TableError:
         return TableError(
             "CH325",
             f"the encoder {what}.",
             where=self.file,
-            why=why,
             fix="Export a graph with one input, float32 rows or a text per row, and float32 embeddings as output.",
         )
 
     def embed(self, rows: NDArray[np.float32] | NDArray[np.object_], *, source: str = "rows") -> NDArray[np.float32]:
-        """What the encoder gives for each row, one row at a time: rows × embeddings, as they come."""
-        found: list[NDArray[np.float32]] = []
-        for number, row in enumerate(rows):
-            found.append(self.of_row(row, number, source))
-            self._check(found[-1], len(found[0]), number, source)
-        if found and not np.array_equal(found[0], self.of_row(rows[0], 0, source)):
-            raise self._unusable("gives other numbers for a row that it has seen before")
+        """What the encoder gives for each row, one row at a time: rows × embeddings, as they come.
+
+        A graph that remembered rows would give other numbers in another order (CH325).
+        """
+        first = self.of_row(rows[0], 0, source)
+        self._check(first, len(first), 0, source)  # before the others are waited for
+        with ThreadPoolExecutor(2) as passes:
+            found, again = passes.map(self._in_some_order, (rows, rows), (source, source))
+        for number, (one, other) in enumerate(zip(found, again, strict=True)):
+            self._check(one, len(first), number, source)
+            if one.tobytes() != other.tobytes():
+                raise self._unusable("gives other numbers for a row that it has seen before")
         return np.stack(found)
+
+    def _in_some_order(self, rows: NDArray[np.float32] | NDArray[np.object_], source: str) -> list[NDArray[np.float32]]:
+        """What the graph gives for each row, computed in an order that nobody can predict."""
+        order = SystemRandom().sample(range(len(rows)), len(rows))
+        found = {number: self.of_row(rows[number], number, source) for number in order}
+        return [found[number] for number in range(len(rows))]
 
     def of_row(self, row: NDArray[np.float32] | str, number: int, source: str) -> NDArray[np.float32]:
         """What the graph gives for one row."""
@@ -189,7 +191,7 @@ class Encoder:
                 where=self.file,
                 fix="Declare the columns that the encoder was made for, in its order, or give arrays of its shape.",
             )
-        return np.ascontiguousarray(row, dtype=np.float32).reshape((1, *wanted))
+        return _aligned(row).reshape((1, *wanted))
 
     def _check(self, values: NDArray[np.float32], first: int, number: int, source: str) -> None:
         wanted = self.embeddings or first
@@ -234,6 +236,32 @@ class Encoder:
                     "CH301", f'column "{self.text}": row {row:,} has no text.', where=table.source, fix="Fill it in."
                 )
         return np.array([str(cell) for cell in cells], dtype=object)
+
+
+def _onnxruntime() -> Any:  # noqa: ANN401 - an extra
+    """The module that runs graphs, or CH106 and CH112 where it is missing or too old."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ConfigError("CH106", "an encoder needs onnxruntime.", fix="pip install 'choral[encoder]'") from None
+    found = tuple(int(part) for part in re.findall(r"\d+", onnxruntime.__version__)[:2])
+    if found < _LEAST_VERSION:
+        wanted = ".".join(map(str, _LEAST_VERSION))
+        raise ConfigError(
+            "CH112",
+            f"onnxruntime is {onnxruntime.__version__}, and an encoder needs {wanted} or newer.",
+            why="Older versions let a graph read any file of the machine.",
+            fix="pip install --upgrade 'choral[encoder]'",
+        )
+    return onnxruntime
+
+
+def _aligned(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A row's numbers in one line of memory that begins at a fixed alignment, wherever they lay in a table."""
+    room = np.empty(row.size + _ALIGNMENT // 4, np.float32)
+    start = -room.ctypes.data % _ALIGNMENT // 4
+    room[start : start + row.size] = row.ravel()
+    return room[start : start + row.size]
 
 
 def about_encoder(file: str, sha256: str, embeddings: int, bounds: Sequence[float]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ class Evaluation:
     """
 
     loss: float
+    loss_error: float = 0.0  # the standard error of the mean loss
     accuracy: float | None = None
     auc: float | None = None
     rmse: float | None = None
@@ -43,11 +44,12 @@ def evaluate(model: Model, parameters: NDArray[np.float32], records: Records) ->
     >>> evaluate(binary(1), np.float32([5.0, 0.0]), rows).accuracy
     1.0
     """
-    total, right, squares, scores, count = 0.0, 0, 0.0, [], len(records.labels)
+    total, of_losses, right, squares, scores, count = 0.0, 0.0, 0, 0.0, [], len(records.labels)
     for features, labels, weights in _chunks(records, model):
         losses, outputs = _judged(model, parameters, features, labels)
         used = weights > 0
         total += float(losses.astype(np.float64)[used].sum())
+        of_losses += float(np.square(losses.astype(np.float64)[used]).sum())
         found = outputs[used]
         if model.classes:
             right += int((decide(found) == labels[used]).sum())
@@ -63,8 +65,10 @@ def evaluate(model: Model, parameters: NDArray[np.float32], records: Records) ->
             r2=explained(squares, np.asarray(records.labels)),
             rows=count,
         )
+    mean = total / count
     return Evaluation(
-        loss=total / count,
+        loss=mean,
+        loss_error=math.sqrt(max(of_losses / count - mean**2, 0.0) / count),
         accuracy=right / count,
         auc=area(np.concatenate(scores), np.asarray(records.labels)) if scores else None,
         rows=count,

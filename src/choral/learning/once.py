@@ -134,14 +134,15 @@ class LocalWork:
         After the first step the two worlds stand at different models, so the rounding of every row may differ. Where
         a unit is a person, its rows' weights are rounded, too, and the sum has as many more terms. A squared loss,
         whose slope follows the score fully and not by half, and a record that is drawn or not, which counts for half of
-        Δ, each double the share: so 4u is counted for u.
+        Δ, each double the share: so 4u is counted for u. A softmax adds up its outputs, and what is updated and
+        projected are all numbers of the model, as many as columns times outputs.
         """
         each, (of_rows, k) = (0, (model, 1)) if model.of_rows is None else (2, (model.of_rows, model.row[0]))
-        d, m, v = of_rows.widths[0] + 1, self.covered(rows), LARGEST_MODEL
+        d, outputs, m, v = of_rows.widths[0] + 1, of_rows.widths[-1], self.covered(rows), LARGEST_MODEL
         rate = self.local_time / self.steps(model, rows) / self.divisor  # η/γ
-        slope = self.row_length / self.clip * ((d + 4) * self.row_length * v / 2 + 8)
+        slope = self.row_length / self.clip * ((d + 4) * self.row_length * v / 2 + 8 + outputs)
         moves = 20 if self.pull else 12  # roundings of vectors as long as the model, in one step
-        per_step = m * (slope + m * k + 16 + each) + (d + moves) * v / (rate * self.clip)
+        per_step = m * (slope + m * k + 16 + d + each) + (d * outputs + moves) * v / (rate * self.clip)
         return 4 * _UNIT * per_step
 
     def widening(self, model: Model, rows: int) -> float:

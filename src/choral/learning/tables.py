@@ -301,7 +301,13 @@ def load_adult(
 
 
 def _read(source: DataSource, written: Format, *, guess: bool = False) -> list[tuple[str, Table]]:
-    """(device name, table) of every file; one table for a data frame."""
+    """(device name, table) of every file, or of every data frame of several; one table for one data frame."""
+    if isinstance(source, Mapping | list) and source:
+        named = source.items() if isinstance(source, Mapping) else enumerate(source, start=1)
+        sites = [(str(name) if isinstance(source, Mapping) else f"site-{name}", frame) for name, frame in named]
+        if twice := [name for name, count in Counter(name for name, _ in sites).items() if count > 1]:
+            raise TableError("CH309", f'two sites have the name "{twice[0]}".', fix="Give each its own name.")
+        return [(name, from_frame(frame, written, source=name)) for name, frame in sites]
     if not isinstance(source, str | Path):
         return [("", from_frame(source, written))]
     pattern = glob.has_magic(str(source)) and not Path(source).exists()  # a file's own name may hold brackets

@@ -1,6 +1,8 @@
-"""The door for PyTorch: an nn.Module as a model of choral, checked before anything is trained."""
+"""The door for models of others: an nn.Module of PyTorch, checked before it is trained, and whatever makes a model."""
 
 import math
+import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, PlanError, TrainingError
-from choral.learning.models import Model, Tree
+from choral.learning.models import GIVEN, Maker, Model, Tree
+from choral.learning.models.model import shape_of_row
 from choral.learning.records import by
 from choral.plan import require_whole
 
@@ -16,6 +19,47 @@ if TYPE_CHECKING:
     from choral.learning.torch_steps import TorchModule
 
 MOST_PARAMETERS = 2**31 - 1
+
+
+def named_maker(given: object) -> tuple[str, Maker]:
+    """What a job calls a model that somebody gives from Python, and what makes it for the shapes of the data.
+
+    It is a function of features= and classes=, however it was made, a model that is there already, or an nn.Module.
+
+    >>> named_maker(lambda features, classes: None)[0]
+    'given:lambda'
+    """
+    inner = getattr(given, "func", given)  # of functools.partial
+    module, name = getattr(given, "__module__", None), str(getattr(inner, "__qualname__", type(given).__name__))
+    importable = getattr(sys.modules.get(str(module)), name, None) is given
+    if callable(given) and importable:
+        return f"{module}:{name}", given
+    name = given.name if isinstance(given, Model) else name.rpartition(".")[2]
+    said = f"{GIVEN}:{'_'.join(re.findall('[A-Za-z0-9_]+', name))}"
+    if isinstance(given, Model):
+        return said, lambda **_: given
+    if is_module(given):
+        return said, lambda **shapes: own_module(given, **shapes)
+    if callable(given):
+        return said, given
+    raise ConfigError(
+        "CH102",
+        f"model is a {type(given).__name__}.",
+        fix="Give a name, a function of features= and classes=, a choral.model, a choral.torch, or an nn.Module.",
+    )
+
+
+def own_module(module: Any, *, features: int | Sequence[int], classes: int) -> Model:  # noqa: ANN401 - an nn.Module
+    """A PyTorch module with the usual loss: cross entropy for classes, and squared error for numbers."""
+    torch = sys.modules["torch"]
+    loss = torch.nn.functional.cross_entropy if classes else torch.nn.functional.mse_loss
+    return own(module, loss, features=features, classes=classes, name=type(module).__name__)
+
+
+def is_module(given: object) -> bool:
+    """Whether it is an nn.Module; where PyTorch was not imported, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(given, torch.nn.Module)
 
 
 def own(
@@ -34,7 +78,7 @@ def own(
     stay as they are.
     """
     torch_steps = _torch_steps()
-    shape = (features,) if isinstance(features, int) else tuple(features)
+    shape = shape_of_row(features)
     count = math.prod(require_whole("features", size) for size in shape)
     outside: TorchModule = torch_steps.TorchModule(module, loss, classes=classes, axes=len(shape))
     if not 1 <= outside.size <= MOST_PARAMETERS:

@@ -115,6 +115,14 @@ class TorchModule:
             )
         return drawn
 
+    def trained(self, parameters: Floats) -> nn.Module:
+        """A module as it was given, in evaluation mode, with these parameters."""
+        made = copy.deepcopy(self.module)
+        own = dict(made.named_parameters())
+        for name, part in zip(self.names, self.tree(torch.tensor(parameters)), strict=True):
+            own[name].copy_(part)
+        return made
+
     def tree(self, flats: Tensor) -> list[Tensor]:
         """The parameters in their shapes; of several lanes, with the lanes first."""
         parts = flats.split(self.sizes, dim=-1)

@@ -30,6 +30,13 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
     folder = Path(folder)
     record, card, parameters = read_model(folder)
     model = built_in(card, record.about.model)
+    if record.about.sums is not None:
+        raise ConfigError(
+            "CH102",
+            f'the model "{card.kind}" is made from sums: it has cells of columns, and no layers.',
+            where=str(folder / "model.json"),
+            fix="Use choral predict, or the figures in models.jsonl.",
+        )
     if model is None:
         raise ConfigError(
             "CH102",

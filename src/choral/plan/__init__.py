@@ -9,7 +9,16 @@ from typing import Any, Literal, Self
 
 from choral.errors import PlanError
 from choral.plan.budget import Budget
-from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, require_one_of, require_whole, whole_within
+from choral.plan.checks import (
+    MOST_WHOLE,
+    hold_plain_numbers,
+    plain_number,
+    require_keywords,
+    require_number,
+    require_one_of,
+    require_whole,
+    whole_within,
+)
 from choral.plan.local_optimiser import SCHEDULES, Schedule, require_optimiser
 from choral.plan.poisson_room import OVERFLOW, widest
 from choral.plan.secure_sum import Adversary, SecureSum
@@ -22,8 +31,8 @@ __all__ = [
     "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",
     "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit",
     "UnitName", "Weighing",
-    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
-    "unit_of", "usual_sampling", "whole_within",
+    "hold_plain_numbers", "plain_number", "require_company", "require_keywords", "require_law", "require_number",
+    "require_one_of", "require_whole", "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -48,11 +57,14 @@ COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip"
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
 LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
 OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's range, unless it says so
-CODECS = 2  # versions of the codec: the first one's range counted γ rows in a batch, of which a Poisson draw has more
-UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
+UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
-SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S7 and S8)
+SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
+# Versions of the codec. In the first, of plans up to 0.2.0, the range counts γ rows in a batch, of which a Poisson draw
+# has more; discrete Gaussian noise counts as zCDP except where it is added once, and a pull takes nothing off. In the
+# second the range holds every draw, and discrete Gaussian noise is wider by `SMOOTHING` and counts as Gaussian.
+CODECS = 2
 
 
 # What a plan means that does not say it: releases before a number had a choice.
@@ -155,6 +167,7 @@ class Plan:
     codec: int = CODECS
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_whole("devices", self.devices)
         require_whole("cohort", self.cohort, most=self.devices)
         require_whole("rounds", self.rounds)
@@ -305,7 +318,7 @@ class Plan:
         >>> plan = Plan(devices=16, cohort=10, rounds=13, rows=2440, batch=244, local_steps=10, step_size=1.0, clip=1.0,
         ...             noise=0.1)
         >>> plan.widest_batch
-        352
+        360
         """
         most_rows = self.most_weight * self.rows
         batch = self.batch_of(most_rows)
@@ -360,6 +373,31 @@ class Plan:
         return self.local_steps * self.step_size
 
     @property
+    def pulled_time(self) -> float:
+        """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
+
+        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0,
+        ...             noise=1.0, sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
+        >>> round(plan.pulled_time, 3)  # nearly the proximal point: κ
+        10.0
+        """
+        if not self.pull or self.step_size < 1e-9 * self.pull:  # floats could no longer tell what so weak a pull takes
+            return self.local_time
+        if self.step_size >= self.pull:  # devices take more and shorter steps, which never move a model by more
+            return self.pull
+        return -self.pull * math.expm1(self.local_steps * math.log1p(-self.step_size / self.pull))
+
+    @property
+    def counted_time(self) -> float:
+        """The time by which a record moves an upload with noise once, 2G/γ of it, as the plan's noise counts it."""
+        return self.local_time if self.strict and self.codec == 1 else self.pulled_time
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
+        return self.strict and (self.once or (self.law == "discrete_gaussian" and self.codec > 1))
+
+    @property
     def update_noise(self) -> float:
         """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
         if self.adaptive:
@@ -371,7 +409,8 @@ class Plan:
         """B, the longest upload where noise is added to it."""
         if self.protects.clips_update:
             return 1.0 if self.adaptive else self.clip
-        return UPLOAD_ROOM * self.clip * self.local_time
+        # A pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound.
+        return UPLOAD_ROOM * self.clip * (self.counted_time if self.strict else self.local_time)
 
     @property
     def gaussian(self) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from choral.plan.checks import require_number
+from choral.plan.checks import hold_plain_numbers, require_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,5 +17,6 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_number("epsilon", self.epsilon)
         require_number("delta", self.delta, below=1.0)

@@ -3,8 +3,14 @@
 import math
 import sys
 from collections.abc import Collection
+from dataclasses import fields
+from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 from choral.errors import PlanError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST_WHOLE = 2**63 - 1  # what arrays, files and messages hold
 
@@ -18,12 +24,31 @@ def whole_within(least: int, most: int) -> str:
     return f"a whole number, at least {least:,} and {'below 2^63' if most == MOST_WHOLE else f'at most {most:,}'}"
 
 
+def plain_number(value: object) -> object:
+    """A number of NumPy's, say, as Python's own, so that digests and files do not depend on its type.
+
+    >>> import numpy as np
+    >>> plain_number(np.int64(3)), plain_number(np.float32(0.5)), plain_number("poisson")
+    (3, 0.5, 'poisson')
+    """
+    if isinstance(value, int) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def hold_plain_numbers(held: "DataclassInstance") -> None:
+    """Put Python's own numbers into a frozen dataclass that was just made."""
+    for one in fields(held):
+        object.__setattr__(held, one.name, plain_number(getattr(held, one.name)))
+
+
 def require_whole(name: str, value: object, *, least: int = 1, most: int = MOST_WHOLE) -> int:
     """The value as an int, or a PlanError that names it and its range.
 
     >>> require_whole("rounds", 20)
     20
     """
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise PlanError("CH200", f"{name} = {_written(value)}.", fix=f"Must be {whole_within(least, most)}.")
     return value
@@ -37,6 +62,7 @@ def require_number(
     >>> require_number("delta", 1e-5, below=1.0)
     1e-05
     """
+    value = plain_number(value)
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     # No NaN, no infinity, and no whole number that no float holds.
     if not (abs(number) <= sys.float_info.max and (above < number or (closed and above == number)) and number < below):

@@ -38,7 +38,7 @@ def widest(batch: int, steps: int, overflow: float) -> int:
     """Room that no device passes, whatever rows it has: the companions of a record fill it less often than β leaves.
 
     >>> widest(244, 130, 1e-8)
-    352
+    360
     """
     room, left = capacity(batch, steps, overflow), (1 - MOST_ROUNDED) * overflow
     while steps * poisson_tail(batch, room) > left:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from choral.errors import PlanError
-from choral.plan.checks import require_one_of, require_whole
+from choral.plan.checks import hold_plain_numbers, require_one_of, require_whole
 
 PRIVACY_BITS = 40  # what a sparse graph must have
 Adversary = Literal["curious", "lying"]
@@ -34,6 +34,7 @@ class SecureSum:
     mode: Literal["choral", "paper"] = "choral"
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_whole("cohort", self.cohort, least=2)
         require_whole("smallest_sum", self.smallest_sum, least=2, most=self.cohort)
         require_whole("colluders", self.colluders, least=0, most=self.cohort - 1)

@@ -30,7 +30,7 @@ class Unit:
     guessed: str  # what an adversary has to tell apart
     counted: str = "record"  # what tables are counted in, in reports
     trained_on: str = "rows"  # the same for whoever plans a run
-    reads: str = "{count:,} rows of"  # what a device reads, for the owner of its table
+    reads: str = "{rows} of"  # what a device reads, for the owner of its table
     loses: str  # whose loss ε bounds, for the owner of a table
 
     @property
@@ -62,7 +62,7 @@ PERSON = Unit(
     guessed="tables of rows one person has",
     counted="person",
     trained_on="persons",
-    reads="the rows of {count:,} persons,",
+    reads="the rows of {persons},",
     loses="{adjacency}: ε is the most that a person can lose by all of the rows here. A person with rows at other "
     "sites or in other homes can lose more",
 )

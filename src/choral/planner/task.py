@@ -20,6 +20,7 @@ from choral.plan import (
     SecureSum,
     Unit,
     UnitName,
+    plain_number,
     require_keywords,
     require_number,
     require_one_of,
@@ -243,7 +244,7 @@ def usual_cohort(devices: int) -> int:
 def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     require_keywords(numbers, Wanted)
-    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    given: dict[str, Any] = {name: plain_number(value) for name, value in numbers.items() if value is not None}
     given = {"classes": 2, "model": "logistic", "law": "gaussian", "against": "everyone", **given}
     devices, rows, features = (require_whole(name, given.get(name)) for name in ("devices", "rows", "features"))
     model, law = given["model"], given["law"]

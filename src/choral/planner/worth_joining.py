@@ -22,7 +22,8 @@ from choral.record.outcome import merit
 _NOISE = {"classes": 2.2, "number": 1.5}
 _WORSE, _BETTER = {"classes": 0.2, "number": 0.02}, {"classes": 0.15, "number": 0.035}
 # One point, or two standard errors, are no difference; R² has no standard error here, and three points of it are none.
-_ON_PAR, _ERRORS = {"accuracy": 0.01, "R²": 0.03}, 2.0
+_ON_PAR, _ERRORS = {"accuracy": 0.01, "R²": 0.03, "AUC": 0.01, "loss": 0.01}, 2.0
+RARE = 0.3  # the share of the rarest class below which accuracy does not decide
 _RANKS: dict[VerdictKind, int] = {"worse": 0, "on par": 1, "better": 2}
 _FACTORS = (2, 4, 8, 16, 32)
 _WORDS: dict[VerdictKind, str] = {
@@ -150,7 +151,8 @@ def happened(test: dict[str, float], measured: Measured | None, baselines: Basel
     """The run's figure of merit less that of a site alone, or None where either was not measured.
 
     Both are judged on the same rows and right on mostly the same ones, so that the error of the difference is about
-    that of one of them.
+    that of one of them. Where a class is rare, whoever never names it is right nearly always: there log loss and AUC
+    decide in place of the accuracy.
 
     >>> happened({"accuracy": 0.86}, Measured(rows=400, error=0.017), Baselines(without_privacy=0.9, alone=0.8)).kind
     'better'
@@ -159,22 +161,71 @@ def happened(test: dict[str, float], measured: Measured | None, baselines: Basel
         return None
     name, figure = merit(test)
     gain, error = figure - baselines.alone, None if measured is None else measured.error
-    least = max(_ON_PAR[name], _ERRORS * (error or 0.0))
-    kind: VerdictKind = "better" if gain > least else "worse" if gain < -least else "on par"
-    return GainOverAlone(kind=kind, gain=gain, error=error)
+    rare = measured is not None and measured.rarest is not None and measured.rarest < RARE
+    loss, auc = _of_rare(test, measured, baselines) if measured is not None and rare else (None, None)
+    decide = [one for one in (loss, auc) if one is not None]
+    return GainOverAlone(
+        kind=_kind_of(decide or [(gain, max(_ON_PAR[name], _ERRORS * (error or 0.0)))]),
+        gain=gain,
+        error=error,
+        less_loss=None if loss is None else loss[0],
+        more_auc=None if auc is None else auc[0],
+        same_answer=measured is not None and measured.same_answer,
+    )
+
+
+def _kind_of(gains: Sequence[tuple[float, float]]) -> VerdictKind:
+    """Worse if one figure is, better if one is and none is worse; each with the least difference that counts."""
+    if any(gain < -least for gain, least in gains):
+        return "worse"
+    return "better" if any(gain > least for gain, least in gains) else "on par"
+
+
+def _of_rare(
+    test: dict[str, float], measured: Measured, baselines: Baselines
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """What the run has over a site alone in log loss and in AUC, where both were measured, with what counts."""
+    loss, auc = None, None
+    if baselines.alone_loss is not None and "loss" in test:
+        loss = (baselines.alone_loss - test["loss"], max(_ON_PAR["loss"], _ERRORS * (measured.loss_error or 0.0)))
+    if baselines.alone_auc is not None and "auc" in test:
+        error = _auc_error(test["auc"], measured.rows, measured.rarest or 0.0)
+        auc = (test["auc"] - baselines.alone_auc, max(_ON_PAR["AUC"], _ERRORS * error))
+    return loss, auc
+
+
+def _auc_error(area: float, rows: int, rarest: float) -> float:
+    """The standard error of an area under the ROC curve (Hanley and McNeil, 1982).
+
+    >>> round(_auc_error(0.75, 200, 0.25), 3)
+    0.043
+    """
+    few, many = max(rarest * rows, 1.0), max((1 - rarest) * rows, 1.0)
+    both, none = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
+    return math.sqrt(max(area * (1 - area) + (few - 1) * both + (many - 1) * none, 0.0) / (few * many))
 
 
 def in_words(verdict: GainOverAlone) -> str:
-    """What happened, with its error and, unless it was better, what would change it.
+    """What happened, by which figures and, unless it was better, what would change it.
 
     >>> in_words(GainOverAlone(kind="better", gain=0.06, error=0.017))
     'Better than a site alone by 6.0 points ± 1.7.'
+    >>> in_words(GainOverAlone(kind="better", gain=0.0, less_loss=0.02, more_auc=0.05))
+    'Better than a site alone (AUC +0.050, log loss -0.020; accuracy +0.0 points, which says little: a class is rare).'
     """
     how = _WORDS[verdict.kind].capitalize()
-    error = "" if verdict.error is None else f" ± {100 * verdict.error:.1f}"
-    if verdict.kind == "better":
-        return f"{how} by {100 * verdict.gain:.1f} points{error}."
-    return (
-        f"{how} ({100 * verdict.gain:+.1f} points{error}). What would change it: more sites, a larger ε, trust in the "
-        f'secure sum (against = "server and colluders"), or personal models (--personal).'
-    )
+    points = f"{100 * verdict.gain:+.1f} points" + ("" if verdict.error is None else f" ± {100 * verdict.error:.1f}")
+    rare = [] if verdict.more_auc is None else [f"AUC {verdict.more_auc:+.3f}"]
+    rare += [] if verdict.less_loss is None else [f"log loss {-verdict.less_loss:+.3f}"]
+    if rare:
+        said = f"{how} ({', '.join(rare)}; accuracy {points}, which says little: a class is rare)."
+    elif verdict.kind == "better":
+        said = f"{how} by {points.removeprefix('+')}."
+    else:
+        said = f"{how} ({points})."
+    if verdict.kind != "better":
+        said += (
+            " What would change it: more sites, a larger ε, trust in the secure sum "
+            '(against = "server and colluders"), or personal models (--personal).'
+        )
+    return said + " The model gives always the same answer." * verdict.same_answer

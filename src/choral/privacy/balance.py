@@ -54,6 +54,7 @@ class Balance:
         self.by_version_1 = False  # whether the charges were composed by the rule of version 1, which is not proved
         self._limit = limit
         self._seen: set[tuple[str, int, int]] = set()
+        self._made: Counter[tuple[str, int | None]] = Counter()  # charges of a plan, and of each of its rounds
         self._reserved: float | None = None
 
     @property
@@ -91,6 +92,10 @@ class Balance:
         """The uploads of a plan that are reserved and not charged yet, each as often as it may still be made."""
         open_ones = [study.left for study in self.studies if study.plan == plan and study.open]
         return sum(open_ones, Counter())
+
+    def charges_of(self, plan: str, round_number: int | None = None) -> int:
+        """How many charges a plan has, or one of its rounds; the work of asking does not grow with the ledger."""
+        return self._made[plan, round_number]
 
     def uploads_of(self, plan: str) -> int:
         """How many uploads a plan has reserved or made, in all."""
@@ -258,6 +263,7 @@ class Balance:
             )
             self._reserved = None
         self._seen.add((charge.plan, charge.round, charge.attempt))
+        self._made.update([(charge.plan, None), (charge.plan, charge.round)])
         self.charges.append(charge)
 
     def _beyond(self, what: str, after: float, entry: Charge | Reservation) -> LedgerError:

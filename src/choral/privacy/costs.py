@@ -213,3 +213,12 @@ def most_uploads(planned: int) -> int:
     (5, 17)
     """
     return planned + max(2, -(-planned // 4))
+
+
+def spare_uploads(planned: int) -> int:
+    """For how many failed attempts a limit must have room: one in ten planned rounds, at least one.
+
+    >>> spare_uploads(3), spare_uploads(12), spare_uploads(40)
+    (1, 2, 4)
+    """
+    return max(1, -(-planned // 10))

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from choral.privacy import locks
@@ -47,6 +47,34 @@ def replace(path: Path, content: bytes, *, mode: int) -> None:
         with _or_gone(made):
             os.replace(made, path)
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def room(path: Path, size: int, *, mode: int) -> Iterator[Callable[[bytes], None]]:
+    """A function that replaces the path's content, for up to `size` bytes of which there is room on the disk already.
+
+    So a full disk is found out before whatever must not happen unless it can be written down. Without a call nothing
+    is left of it.
+    """
+    with _writing(path):
+        made = draft(path, os.urandom(size), mode=mode)  # random: no file system packs such bytes
+
+        def put(content: bytes) -> None:
+            descriptor = os.open(made, os.O_WRONLY | BINARY)
+            try:
+                write(descriptor, content)
+                os.ftruncate(descriptor, len(content))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(made, path)
+            sync_folder(path.parent)
+
+        try:
+            yield put
+        finally:
+            with contextlib.suppress(OSError):  # it bears the path's name by now
+                os.unlink(made)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """What a ledger records, as data, and the ε of any mixture of it: events that are not known are refused."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, get_args
@@ -149,7 +149,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     require_delta(delta)
     rho, mu_squared, spent = 0.0, 0.0, 0.0
     steps: dict[tuple[float, float], int] = defaultdict(int)
-    skellams: list[Skellam] = []
+    skellams: Counter[Skellam] = Counter()  # each kind once: what follows does not grow with the rounds of a run
     for event in events:
         spent += event.delta
         if isinstance(event, Gaussian):
@@ -157,7 +157,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
         elif isinstance(event, Zcdp):
             rho += event.rho
         elif isinstance(event, Skellam):
-            skellams.append(event)
+            skellams[event] += 1
         elif event.probability == 1:
             mu_squared += 4 * event.steps / event.noise_multiplier**2
         else:
@@ -175,8 +175,8 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
 
     def divergence(order: float) -> float:
         sums = math.fsum(
-            each.releases * skellam_divergence(order, l1=each.l1, l2=each.l2, variance=each.variance)
-            for each in skellams
+            count * (each.releases * skellam_divergence(order, l1=each.l1, l2=each.l2, variance=each.variance))
+            for each, count in skellams.items()
         )
         return rho * order + poisson.divergence(steps, order) + sums
 

@@ -11,6 +11,7 @@ from choral.plan import (
     Sampling,
     SecureSum,
     UnitName,
+    hold_plain_numbers,
     require_keywords,
     require_number,
     require_whole,
@@ -85,6 +86,7 @@ class Exposure(Plan):
         return cls(**given)
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_number("noise", self.noise)
         super().__post_init__()
         if self.smoothness is not None:
@@ -134,11 +136,13 @@ class Exposure(Plan):
     def noise_multiplier(self) -> float:
         """z = σγ/G, the noise of a step in units of what one record adds to it; σ_uγ/(GT) where it is added once.
 
+        A pull takes off T what it takes off the movement of a model.
+
         Where the unit is a device it is σ_u/S.
         """
         if self.protects.clips_update:
             return self.noise / self.clip
-        return self.noise / self.clip * self.batch / (self.local_time if self.once else 1)
+        return self.noise / self.clip * self.batch / (self.counted_time if self.once else 1)
 
     @property
     def lipschitz(self) -> float | None:

@@ -11,14 +11,15 @@ from typing import Any
 
 from choral.errors import PlanError
 from choral.plan import require_number, require_whole
+from choral.privacy import losses
 from choral.privacy.renyi import best_epsilon
 from choral.privacy.roots import root
 from choral.privacy.zcdp import gdp_epsilon
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
 
-# What the FFT of a composition may take from a tail, per step: ten times the worst seen against 80-bit arithmetic.
-_FFT_ERROR = 1e-15
+# The least of δ that is kept per step for what transforms may take; where their proven error is more, that is taken.
+_LEAST_ERROR = 1e-15
 # How far a record's own coin is from one of probability q in a drawn step, given all other coins, on average over them:
 # gaps are logarithms of words of 53 bits. docs/accounting.md proves it for all m and q ("Words of 53 bits").
 OWN_COIN = 1195 * 2.0**-53
@@ -62,24 +63,6 @@ def _log_densities(x: Any, noise_multiplier: float, probability: float) -> tuple
     return np.logaddexp(rest, up) - scale, np.logaddexp(rest, down) - scale
 
 
-@lru_cache(maxsize=64)
-def _one_step(noise_multiplier: float, probability: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution
-
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        sampling_prob=probability,
-        value_discretization_interval=interval,
-        neighboring_relation=NeighboringRelation.REPLACE_ONE,
-    )
-
-
-@lru_cache(maxsize=64)
-def _many_steps(noise_multiplier: float, probability: float, interval: float, steps: int) -> Any:  # noqa: ANN401
-    return _one_step(noise_multiplier, probability, interval).self_compose(steps)
-
-
 def grid_width(steps: Steps, mu: float, fineness: float) -> float:
     """A grid width at which rounding up widens the composed loss by less than three parts in ten thousand."""
     variance = math.fsum(count * _spread(*step) ** 2 for step, count in steps.items()) + mu * mu
@@ -106,27 +89,32 @@ def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 25
     plain = gdp_epsilon(_gaussian_cap(steps, mu), delta)
     if any(z < _LEAST_NOISE for z, _ in steps):
         return plain
-    left = delta - _FFT_ERROR * (10 + sum(steps.values()))
-    if left < 0.5 * delta:  # too small for transforms; moments have no such floor
+    if _error(steps) > 0.5 * delta:  # too small for transforms; moments have no such floor
         sampled = best_epsilon(lambda order: divergence(steps, order) + 0.5 * mu * mu * order, delta)
     else:
         interval = grid_width(steps, mu, fineness)
-        sampled = _epsilon_below(plain, _composed(steps, mu, interval), left)
+        sampled = _epsilon_below(plain, composed(steps, mu, interval), delta)
         if 0 < sampled < 64 * interval:  # few steps and a large δ: the answer itself is of the grid's size
-            sampled = _epsilon_below(plain, _composed(steps, mu, interval / 8), left)
+            sampled = _epsilon_below(plain, composed(steps, mu, interval / 8), delta)
     return min(plain, sampled)
 
 
-def _epsilon_below(most: float, composed: Any, delta: float) -> float:  # noqa: ANN401 - a library's object
-    """The ε of a loss distribution at δ, up to a known bound; the library's own search overflows beyond ε = 700."""
+def _error(steps: Steps) -> float:
+    """The least of δ that is kept for what transforms may take."""
+    return _LEAST_ERROR * (10 + sum(steps.values()))
+
+
+def _epsilon_below(most: float, whole: losses.Composed, delta: float) -> float:
+    """The least ε of composed losses at δ, up to a known bound."""
+    law = whole.tilted(whole.tilt_for(delta))
 
     def excess(epsilon: float) -> float:
-        # Far in the tail only the transform's error is left, of either sign.
-        return math.log(max(composed.get_delta_for_epsilon(epsilon) / delta, 1e-3))
+        return math.log(max(float(law.deltas([epsilon])[0]) / delta, 1e-3))
 
     if excess(most) >= 0:
         return most
-    return root(excess, 0.0, most, tolerance=1e-12) * (1 + 1e-12) if excess(0.0) > 0 else 0.0
+    found = root(excess, 0.0, most, tolerance=1e-12) * (1 + 1e-12) if excess(0.0) > 0 else 0.0
+    return found + whole.raised
 
 
 def curve(steps: Steps, *, mu: float, least: float, points: int) -> tuple[Any, Any]:
@@ -138,25 +126,26 @@ def curve(steps: Steps, *, mu: float, least: float, points: int) -> tuple[Any, A
     """
     import numpy as np
 
-    error = _FFT_ERROR * (10 + sum(steps.values()))
-    if error > 0.5 * least or any(z < _LEAST_NOISE for z, _ in steps):
+    if _error(steps) > 0.5 * least or any(z < _LEAST_NOISE for z, _ in steps):
         return np.empty(0), np.empty(0)
-    composed = _composed(steps, mu, grid_width(steps, mu, 25.0))
-    most = _epsilon_below(LARGEST_EPSILON, composed, least - error)
+    whole = composed(steps, mu, grid_width(steps, mu, 25.0))
+    most = _epsilon_below(LARGEST_EPSILON, whole, least)
     if most >= LARGEST_EPSILON:
         return np.empty(0), np.empty(0)
     epsilons = np.linspace(0.0, most, points)
-    return epsilons, np.asarray(composed.get_delta_for_epsilon(list(epsilons))) + error
+    # Each tilt gives a bound at every ε, the best of them around the δ that it is for.
+    tilts = [0.0, *(whole.tilt_for(delta) for delta in np.geomspace(0.1, least, 5))]
+    below = epsilons - whole.raised
+    deltas = np.minimum.reduce([whole.tilted(tilt).deltas(below) for tilt in tilts])
+    return epsilons, deltas
 
 
-def _composed(steps: Steps, mu: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
-    whole = None
-    parts = [_many_steps(z, q, interval, count) for (z, q), count in steps.items()]
+def composed(steps: Steps, mu: float, interval: float) -> losses.Composed:
+    """The losses of all steps and of a μ-Gaussian mechanism together, on a grid of this width."""
+    parts = [(losses.of_step(z, q, interval), count) for (z, q), count in steps.items()]
     if mu > 0:
-        parts.append(_one_step(2 / mu, 1.0, interval))  # N(±1, z²) is μ-Gaussian for μ = 2/z
-    for part in parts:
-        whole = part if whole is None else whole.compose(part)
-    return whole
+        parts.append((losses.of_step(2 / mu, 1.0, interval), 1))  # N(±1, z²) is μ-Gaussian for μ = 2/z
+    return losses.Composed(parts=tuple(parts), floor=_error(steps))
 
 
 def renyi(noise_multiplier: float, probability: float, order: float) -> float:

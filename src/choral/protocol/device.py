@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ChoralError, LedgerError, SumError
+from choral.errors import ChoralError, LedgerError, StorageError, SumError
 from choral.protocol.bonds import Bond, check_words, edge_key
 from choral.protocol.end_of_run import END, Account, ChargeReceipt, SignedEnd, sign_end
 from choral.protocol.findings import ready_fields, signed_refusal
@@ -19,8 +19,10 @@ from choral.protocol.messages import (
     QUESTIONS,
     Call,
     Close,
+    CloseEarly,
     Drop,
     Edges,
+    Ending,
     Final,
     Gather,
     Message,
@@ -86,7 +88,8 @@ class Device:
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
     `check(state)` is asked about a model, or the state of a question, before anything is charged.
-    `account()` tells what the ledger says at the end of the run; without it the device signs no end.
+    `account()` tells what the ledger says at the end of the run; without it the device signs no end. Before the last of
+    so many `rounds` it signs an end only with its reason.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Device:
         encode: Encode | None = None,
         payable: Payable | None = None,
         account: Account | None = None,
+        rounds: int = 0,
         check: Check | None = None,
         seed_of: SeedOf | None = None,
     ) -> None:
@@ -108,7 +112,7 @@ class Device:
         self.terms, self.vault, self.number = terms, vault, number
         self.refusal: ChoralError | None = None
         self.signed: SignedEnd | None = None
-        self._account, self._check, self._seed_of = account, check, seed_of
+        self._account, self._check, self._seed_of, self._rounds = account, check, seed_of, rounds
         self._identity, self._train, self._charge, self._payable = identity, train, charge, payable
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
@@ -158,7 +162,7 @@ class Device:
             case Gather() | Offers() | Wraps():
                 self._ready = self._live = self._finished = None  # whatever was under way is over
                 return encode(self._offering.answer(message))
-            case Close():
+            case Close() | CloseEarly():
                 return encode(self._close(message, vector))
             case _:
                 raise malformed("a device's message was sent to a device")
@@ -244,13 +248,15 @@ class Device:
         An update that can't be sent leads to a refusal, which reveals something of the data as well: a server that
         could have refusals for nothing would ask until the noise is averaged away.
         """
-        receipt = self._charge(turn.round, turn.attempt)
-        attempts = self._charged(turn.round) + 1
-        kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
-        if self._root is not None:
-            kept["roots"] = (*self.vault.memory.roots, self._root)[-MOST_ROOTS:]
-        kept["opened"], memory = self.vault.opened_after(receipt.entries), self._pairs.stepped(self.vault.memory, turn)
-        self.vault.put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
+        with self.vault.room() as put:  # first: what can't be written down must not be paid for
+            receipt = self._charge(turn.round, turn.attempt)
+            attempts = self._charged(turn.round) + 1
+            kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
+            if self._root is not None:
+                kept["roots"] = (*self.vault.memory.roots, self._root)[-MOST_ROOTS:]
+            kept["opened"] = self.vault.opened_after(receipt.entries)
+            memory = self._pairs.stepped(self.vault.memory, turn)
+            put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
     def _check_cohort(self, message: Omega | Paths, model: memoryview) -> Cohort | PartOfCohort:
         ready, self._ready = self._ready, None
@@ -355,10 +361,10 @@ class Device:
         return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
-        """ν for the next turn, signed; who can't pay for it still opens this one, and says why when called."""
+        """ν for the next turn, signed; who can't pay or write it down still opens this one, and says why later."""
         try:
             return b"".join(self._get_ready(turn))
-        except LedgerError:
+        except (LedgerError, StorageError):
             return None
 
     def _in(self, turn: Turn) -> _Live:
@@ -369,12 +375,17 @@ class Device:
 
     # CLOSE -> SIGNED
 
-    def _close(self, message: Close, model: memoryview) -> Signed:
+    def _close(self, message: Ending, model: memoryview) -> Signed:
         last = self.vault.memory.turn
         if self._account is None:
             raise refused("this device signs no end of a run.")
         if last is not None and message.turn < last != END:
             raise refused("the server ends the run before a turn that was paid for here.")
+        if isinstance(message, Close) and message.turn.round < self._rounds:
+            raise refused(
+                f"the server ends the run after round {message.turn.round} of {self._rounds} without a reason.",
+                code="CH625",
+            )
         # First for good, also after a restart: a run that went on behind its signed end could claim too little.
         self.vault.change(turn=END, chains=None, asking=None)
         self._ready = self._live = self._finished = None

@@ -22,7 +22,7 @@ from choral.protocol.messages import (
 from choral.protocol.muster import read, where
 from choral.protocol.pairing import offer_fields
 from choral.protocol.terms import Terms
-from choral.secagg.hybrid import WRAPPED_SIZE, check_public
+from choral.secagg.hybrid import WRAPPED_SIZE, check_public, require_available
 
 
 class KeyRound:
@@ -32,6 +32,7 @@ class KeyRound:
     """
 
     def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
+        require_available()  # here, and not by blaming the devices for keys that this machine can't check
         self.terms, self.turn = terms, turn
         self.findings = Findings(terms=terms)
         self.agreed: frozenset[int] | None = None

@@ -20,6 +20,8 @@ ASKING = 4  # the version of every frame that is about a question; a choral that
 PROBING = 5  # the version of the frames that probes came with
 AGREEING = 6  # the version of the frames by which devices agree on keys, and of the studies that have such keys
 LISTING = 7  # the version of the frames with paths into trees, and of the studies whose lists are trees
+ENDING = 8  # the version of the frame that ends a run before its last round
+REASON_BYTES = 160
 QUESTIONS = 2**31  # the number of the first question's turn: rounds of training are below
 QUESTION_BYTES = 4096
 MAGIC = b"chrl"
@@ -223,6 +225,13 @@ class Close(_Message, frozen=True, tag=20):
     record: Digest
 
 
+class CloseEarly(_Message, frozen=True, tag=24):
+    """Server to device in place of CLOSE, before the last round: the same, and why the run ends, as UTF-8."""
+
+    record: Digest
+    reason: Annotated[bytes, msgspec.Meta(min_length=1, max_length=REASON_BYTES)]
+
+
 class Signed(_Message, frozen=True, tag=21):
     """Device to server: how many uploads it paid for, its receipt's commitment, and its signature under the end."""
 
@@ -235,7 +244,8 @@ class Signed(_Message, frozen=True, tag=21):
 Probing = Probe | ProbeAnswer | Open | OpenedKeys
 Agreeing = Gather | Offer | Offers | Wrapped | Wraps | Agreed
 OfATurn = Call | Ready | Omega | Paths | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing
-Message = OfATurn | Agreeing | Close | Signed
+Ending = Close | CloseEarly
+Message = OfATurn | Agreeing | Ending | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
@@ -280,6 +290,8 @@ def _version(message: Message) -> int:
         return AGREEING
     if isinstance(message, Paths):
         return LISTING
+    if isinstance(message, CloseEarly):
+        return ENDING
     return ASKING if message.turn.asks else VERSION
 
 
@@ -322,7 +334,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     magic, version, header_bytes = _PREFIX.unpack_from(view)
     if magic != MAGIC:
         raise malformed("it does not begin like one")
-    if version not in (VERSION, ASKING, PROBING, AGREEING, LISTING):
+    if version not in (VERSION, ASKING, PROBING, AGREEING, LISTING, ENDING):
         raise TrustError(
             "CH602",
             f"the other side speaks protocol version {version}, this one {VERSION}.",
@@ -337,11 +349,14 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
-    training_only, asking_only = isinstance(message, Probing | Agreeing | Paths), isinstance(message, Inquire)
+    training_only, asking_only = (
+        isinstance(message, Probing | Agreeing | Paths | CloseEarly),
+        isinstance(message, Inquire),
+    )
     if _version(message) != version or (training_only if message.turn.asks else asking_only):
         raise malformed("its turn is of another kind than its version")
     vector = view[start:]
-    expected = vector_bytes if isinstance(message, Omega | Paths | Upload | Close) else 0
+    expected = vector_bytes if isinstance(message, Omega | Paths | Upload | Ending) else 0
     # What a server watches may have any length up to a model's; the device counts it in its own parameters.
     if len(vector) != expected and not (isinstance(message, Probe) and len(vector) <= vector_bytes):
         raise malformed(f"a vector of {len(vector):,} bytes, expected {expected:,}")

@@ -1,8 +1,11 @@
 """What a device remembers: its keys, what it has pinned, its last turn and receipt. Round secrets never come here."""
 
+import contextlib
 import hashlib
 import os
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,11 +21,12 @@ from choral.protocol.messages import Digest, Turn
 from choral.secagg.ratchet import Chains
 
 # Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
-# since 5 it has chains of keys, since 6 it keeps the roots of cohorts.
-VERSION = 6
+# since 5 it has chains of keys, since 6 it keeps the roots of cohorts, since 7 the counter of the server's frames.
+VERSION = 7
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
+_GROWTH = 2**16  # bytes by which a memory may grow in a turn: keys with hundreds of peers, a root, a receipt
 _ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
 SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
@@ -36,7 +40,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `asked` is the last turn that answered a question: questions and rounds are counted apart. `opened` is of how many
     turns under these terms it has shown its pair keys. `chains` and `asking` are the keys of rounds and of questions to
     come, where they are agreed in the run: those of past turns do not follow from them. `roots` are the cohorts that it
-    was shown by their roots under these terms, for comparing with what others were shown.
+    was shown by their roots under these terms, for comparing with what others were shown. `heard` is the
+    counter of the last frame of its server that it has accepted.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -55,6 +60,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chains: Chains | None = None
     asking: Chains | None = None
     roots: tuple[tuple[Turn, Digest], ...] = ()
+    heard: int = 0
 
     def __repr__(self) -> str:
         pinned = self.terms is not None
@@ -62,11 +68,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Store(Protocol):
-    """Where a vault's bytes lie; `write` returns only when they would survive a crash."""
+    """Where a vault's bytes lie; `write` returns only when they would survive a crash.
+
+    `room` makes sure of space for so many bytes, and gives the `write` that uses it.
+    """
 
     def exists(self) -> bool: ...  # noqa: D102
     def read(self) -> bytes: ...  # noqa: D102
     def write(self, data: bytes) -> None: ...  # noqa: D102
+    def room(self, size: int) -> AbstractContextManager[Callable[[bytes], None]]: ...  # noqa: D102
 
 
 @dataclass
@@ -91,6 +101,11 @@ class MemoryStore:
         """Replace the bytes."""
         self.data = data
 
+    @contextlib.contextmanager
+    def room(self, size: int) -> Iterator[Callable[[bytes], None]]:  # noqa: ARG002 - memory has room
+        """The same."""
+        yield self.write
+
 
 @dataclass(frozen=True)
 class FileStore:
@@ -111,15 +126,26 @@ class FileStore:
 
     def write(self, data: bytes) -> None:
         """Replace the file: a new one is on the disk before the old name points at it."""
-        try:
+        with self._or_refused():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             durable.replace(self.path, data, mode=0o600)
+
+    @contextlib.contextmanager
+    def room(self, size: int) -> Iterator[Callable[[bytes], None]]:
+        """What writes up to so many bytes, for which there is room on the disk by now."""
+        with self._or_refused(), durable.room(self.path, size, mode=0o600) as put:
+            yield put
+
+    @contextlib.contextmanager
+    def _or_refused(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StorageError(
                 "CH801",
                 f"the vault {self.path.name} can't be written: {error.strerror}.",
                 why="A device that can't remember a turn must not take part in it.",
-                fix="Free some space or fix the permissions, then start the device again.",
+                fix="Free some space or fix the permissions; the device takes part in the next turn.",
             ) from None
 
 
@@ -167,7 +193,7 @@ class Vault:
             )
         salt = os.urandom(16)
         vault = cls(store, memory, salt, _key(passphrase, salt))
-        vault._write()
+        store.write(vault._sealed_bytes())
         return vault
 
     @classmethod
@@ -195,11 +221,17 @@ class Vault:
         """Replace fields of the memory, durably."""
         self.put(msgspec.structs.replace(self.memory, **changes))
 
-    def put(self, memory: Memory) -> None:
+    @contextlib.contextmanager
+    def room(self) -> Iterator[Callable[[Memory], None]]:
+        """A `put` for whose bytes there is room by now: a full disk is refused (CH801) before anything is charged."""
+        with self.store.room(len(self._sealed_bytes()) + _GROWTH) as write:
+            yield lambda memory: self.put(memory, write)
+
+    def put(self, memory: Memory, write: Callable[[bytes], None] | None = None) -> None:
         """Replace the memory, durably; if that fails the old one stays."""
         before, self.memory = self.memory, memory
         try:
-            self._write()
+            (write or self.store.write)(self._sealed_bytes())
         except BaseException:
             self.memory = before
             raise
@@ -246,6 +278,7 @@ class Vault:
                 chains=None,
                 asking=None,
                 roots=(),
+                heard=0,
             )
 
     def renew(self, secret: bytes) -> None:
@@ -255,11 +288,11 @@ class Vault:
         """
         self.put(Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt))
 
-    def _write(self) -> None:
+    def _sealed_bytes(self) -> bytes:
         nonce = os.urandom(12)
         header = _HEADER.pack(MAGIC, VERSION, self.sealed, self._salt, nonce)
         body = msgspec.msgpack.encode(self.memory)
-        self.store.write(header + _close(self._key, nonce, header, body))
+        return header + _close(self._key, nonce, header, body)
 
 
 def _key(passphrase: str | None, salt: bytes) -> bytes | None:

@@ -46,12 +46,15 @@ class Baselines(Record, frozen=True, kw_only=True):
 
     `alone` is the mean over `alone_devices`, `most_common` that of always giving the same answer: the most common
     class, or the mean. Runs from before these fields were added have none, and their others were not converged.
+    `alone_loss` and `alone_auc` are the means of the same devices' log loss and area under the ROC curve.
     """
 
     without_privacy: float | None
     alone: float | None
     alone_devices: int | None = None
     most_common: float | None = None
+    alone_loss: float | None = None
+    alone_auc: float | None = None
 
     def named(self) -> dict[str, float]:
         """Each figure that there is, by its name for people."""
@@ -67,21 +70,42 @@ class Baselines(Record, frozen=True, kw_only=True):
 class Measured(Record, frozen=True, kw_only=True):
     """How sure the test figures are, and how good the model is for each class.
 
-    `error` is the standard error of the accuracy on so many test `rows`; `recall` is, of each class, the share of its
-    rows that the model finds, where it has any.
+    `error` is the standard error of the accuracy on so many test `rows`, and `loss_error` that of the log loss;
+    `recall` is, of each class, the share of its rows that the model finds, where it has any. `rarest` is the share of
+    the rarest class.
     """
 
     rows: int
     error: float | None = None
     recall: dict[str, float] = field(default_factory=dict)
+    rarest: float | None = None
+    loss_error: float | None = None
+
+    @property
+    def same_answer(self) -> bool:
+        """Whether the model gives one answer for all rows, of whatever class they are.
+
+        >>> Measured(rows=9, recall={"no": 1.0, "yes": 0.0}).same_answer
+        True
+        """
+        return (
+            len(self.recall) > 1 and sorted(self.recall.values())[-2:] == [0.0, 1.0] and sum(self.recall.values()) == 1
+        )
 
 
 class GainOverAlone(Record, frozen=True, kw_only=True):
-    """Whether joining was worth it: the run's figure of merit less that of a device alone, and its standard error."""
+    """Whether joining was worth it: the run's figure of merit less that of a device alone, and its standard error.
+
+    Where a class is rare, `kind` follows from `less_loss` and `more_auc`, and not from `gain`. `same_answer` says that
+    the model gives one answer for all rows.
+    """
 
     kind: VerdictKind
     gain: float
     error: float | None = None
+    less_loss: float | None = None
+    more_auc: float | None = None
+    same_answer: bool = False
 
 
 class Sight(Record, frozen=True, kw_only=True):

@@ -153,8 +153,9 @@ def converted(value: object, kind: type[T], path: Path, fix: str = "Restore it, 
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """The run that a folder holds, finished or not."""
+    """The run that a folder holds, finished or not; CH804 where it is something else of choral's."""
     folder = Path(folder)
+    _check_is_run(folder)
     about = _about(folder / "run.json")
     rounds = list(read_lines(folder / "rounds.jsonl"))
     return RunRecord(
@@ -165,6 +166,22 @@ def read_run(folder: str | Path) -> RunRecord:
         attack=_optional(folder / ATTACK, ShownAttack, "Write it again: choral attack --run."),
         signatures=_optional(folder / SIGNATURES, Signatures),
     )
+
+
+def _check_is_run(folder: Path) -> None:
+    """Nothing, or CH804 for a file, a study's folder or a site's home where a run's folder is asked for."""
+    if (folder / "run.json").exists():
+        return
+    if folder.is_file():
+        raise StorageError("CH804", "is a file.", where=str(folder), fix=f"Give the run's folder: {folder.parent}.")
+    if (folder / "site.json").is_file():
+        fix = "Its pages: choral device result and choral device status. A run's folder is at the coordinator."
+        raise StorageError("CH804", "is the home of a site, and no run.", where=str(folder), fix=fix)
+    runs = sorted(path.parent for path in folder.glob("runs/*/run.json"))
+    if runs or (folder / STUDY).is_file() or (folder / "invitation.toml").is_file():
+        named = ", ".join(map(str, runs[:3])) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+        fix = f"Give a run of it: {named}." if runs else "It has no run yet: choral server run STUDY."
+        raise StorageError("CH804", "is the folder of a study, and no run.", where=str(folder), fix=fix)
 
 
 def _optional(path: Path, kind: type[T], fix: str = "Restore it, or start a new run.") -> T | None:

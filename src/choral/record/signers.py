@@ -42,3 +42,4 @@ class KeptReceipt(Signer, frozen=True, kw_only=True):
     record: str
     model: str
     ledger: str
+    early: str = ""  # why the run ended before its last round, in the server's words; not under the signature

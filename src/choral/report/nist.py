@@ -34,7 +34,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "For how long? (composition)",
-            f"Forever: the loss of all {_counted(record)} is counted together. "
+            f"Forever: the loss of {_counted(record)} is counted together. "
             f"A device's ledger outlives the run and refuses at its limit.{reached}",
         ),
         (
@@ -85,4 +85,5 @@ def _mechanism(about: About) -> str:
 
 def _counted(record: RunRecord) -> str:
     sums = record.about.sums
-    return count(len(record.rounds), "round") if sums is None else count(sums, "sum")
+    number, thing = (len(record.rounds), "round") if sums is None else (sums, "sum")
+    return f"the one {thing}" if number == 1 else f"all {count(number, thing)}"

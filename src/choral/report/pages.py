@@ -1,60 +1,66 @@
-"""Whether the pages of a run show what its record says: their claims as data, and every figure that people see."""
+"""Whether a page shows what its record says: by every word where this version wrote it, else by its figures."""
 
 import json
 import re
-from collections.abc import Iterable
 from html.parser import HTMLParser
 
-from choral import __version__
 from choral.record import RunRecord, inside
 from choral.report.registry import entry_text
 from choral.report.report_page import claims_data, page
 from choral.report.signed import Note
+from choral.report.words import WRITER
 
 _AGAIN = "write it again: choral report RUN"
 _WRITER = re.compile(r'<meta name="generator" content="choral ([^"]{1,32})">|^# Written by choral (.{1,32})\.$', re.M)
 _EPSILON = re.compile(r"ε\xa0[≤=]\xa0[\d.]+|ε,\xa0δ\)\xa0=\xa0\([\d.]+|epsilon:? [\d.e+-]+")
 _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?(?:e[+-]?\d+)?")
-_PROSE = frozenset(("p", "dd", "li"))  # elements whose words may change; numbers, cells and labels may not
-_SPOKEN = frozenset(("aria-label", "title"))  # attributes that hold sentences
-_EMPTY = frozenset(("meta", "link", "br", "hr"))
-_SENTENCE = re.compile(r'(\s*\w+: )"(.*\.)"')  # of the registry entry; its other values are terms
-
-Form = list[tuple[object, ...]]
+_AFTER_EPSILON = re.compile(r"(?:[εϵɛєԑ]|epsilon)[^\d]{0,16}(\d(?:[\d.]*\d)?)", re.IGNORECASE)
+_NEVER_WRITTEN = frozenset(("script", "iframe", "object", "embed", "base", "form", "template"))
+_HIDING = frozenset(("style", "hidden", "inert", "srcdoc"))
 
 
 def check_pages(record: RunRecord) -> list[str]:
     """What is wrong with report.html and privacy.yaml, where they are there.
 
-    A page of this version may differ from the one that it would write now in the words of its sentences only. A page
-    of another version may be laid out differently: its data, if it has any, and every ε on it must be the record's.
+    A page of this version must be the one that it would write now, in every character. A page of another version may
+    have other words: its data, if it has any, and every ε on it must be the record's.
     """
     found: list[str] = []
-    for name, expected, form in (
-        ("report.html", page(record), _of_html),
-        ("privacy.yaml", entry_text(record), _of_yaml),
-    ):
+    for name, expected in (("report.html", page(record)), ("privacy.yaml", entry_text(record))):
         path = inside(record.folder, name)
-        there = path.read_text(encoding="utf-8") if path.exists() else expected
-        if there == expected:
+        # A lone surrogate of a JSON file was written as a question mark.
+        as_written = expected.encode("utf-8", "replace").decode()
+        there = path.read_text(encoding="utf-8") if path.exists() else as_written
+        if there == as_written:
             continue
-        writer = next((a or b for a, b in _WRITER.findall(there)), "(an older version)")
-        if form(there) == form(expected):
-            found.append(Note(f"{name} is worded differently: its data and figures agree; {_AGAIN}"))
-        elif writer == __version__:
+        writer = writer_of(there)
+        if writer == WRITER:
             found.append(f"{name} does not say what the result says; {_AGAIN}")
         elif not _same_data(there, record):
             found.append(f"{name}, by choral {writer}, carries other claims than the record; {_AGAIN}")
-        elif _epsilons(there) != _epsilons(expected):
+        elif _epsilons(there) != _epsilons(as_written) or strange_figures(there, as_written):
             found.append(f"{name}, by choral {writer}, shows another ε than the record; {_AGAIN}")
+        elif name.endswith(".html") and (odd := never_written(there)):
+            found.append(f"{name}, by choral {writer}, has {odd}, as no version of choral writes it; {_AGAIN}")
         else:
             found.append(Note(f"{name} is by choral {writer}: its ε agree, its words were not compared; {_AGAIN}"))
     return found
 
 
+def writer_of(text: str) -> str:
+    """The version that a page says has written it, with the form of its pages where it names one."""
+    return next((a or b for a, b in _WRITER.findall(text)), "(an older version)")
+
+
 def _epsilons(text: str) -> set[str]:
     """Every ε that a page shows; they must not depend on the version whose words stand around them."""
     return set(_EPSILON.findall(text))
+
+
+def strange_figures(text: str, expected: str) -> list[str]:
+    """Numbers that people see behind an ε, however it is written, and that stand nowhere on the page as expected."""
+    known = set(_NUMBER.findall(" ".join(_read(expected).seen)))
+    return [number for number in _AFTER_EPSILON.findall(" ".join(_read(text).seen)) if number not in known]
 
 
 def _same_data(text: str, record: RunRecord) -> bool:
@@ -69,54 +75,55 @@ def carried_data(text: str) -> list[object]:
     >>> carried_data('<main data-claims="{&quot;paid&quot;:3}"></main>')
     [{'paid': 3}]
     """
-    return [value for what, *rest in _of_html(text) if what == "data" for value in rest]
+    return _read(text).data
 
 
-def _numbers(text: str) -> tuple[str, ...]:
-    """The numbers in a sentence, in an order that does not depend on its words.
+def never_written(text: str) -> str:
+    """What could make a page show something else than its text says, or nothing.
 
-    >>> _numbers("in 20 of 20 rounds, ε ≤ 1.98 at δ = 1e-5")
-    ('1.98', '1e-5', '20', '20')
+    >>> never_written('<p>1</p>'), never_written('<p style="display:none">1</p>')
+    ('', 'the attribute style')
     """
-    return tuple(sorted(_NUMBER.findall(text)))
+    return next(iter(_read(text).odd), "")
 
 
-class _Reduced(HTMLParser):
-    """A page as the list of everything in it, with sentences reduced to their numbers."""
+def words_of(text: str) -> list[str]:
+    """Everything on a page that people read or hear, piece by piece."""
+    return _read(text).seen
+
+
+class _Read(HTMLParser):
+    """The data of a page, what people see or hear of it, and what no page of choral has."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.form: Form = []
-        self._open = [""]
+        self.data: list[object] = []
+        self.seen: list[str] = []
+        self.odd: list[str] = []
+        self._styles = 0
+        self._within = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        kept = {name: _numbers(value or "") if name in _SPOKEN else value for name, value in attrs}
-        if kept.get("name") == "generator":
-            kept.pop("content", None)  # the same page by another version is the same page
-        if (data := kept.pop("data-claims", None)) is not None:
-            self.form.append(("data", _json(str(data))))
-        self.form.append(("start", tag, kept))
-        if tag not in _EMPTY:
-            self._open.append(tag)
+        given = {name: value or "" for name, value in attrs}
+        if "data-claims" in given:
+            self.data.append(_json(given.pop("data-claims")))
+        self._within, self._styles = tag, self._styles + (tag == "style")
+        if tag in _NEVER_WRITTEN or self._styles > 1:
+            self.odd.append(f"the element {tag}")
+        if given.get("http-equiv", "").lower() == "refresh":
+            self.odd.append("a refresh")
+        self.odd += [f"the attribute {name}" for name in given if name in _HIDING or name.startswith("on")]
+        self.seen += [given[name] for name in ("aria-label", "title", "alt") if name in given]
 
-    def handle_endtag(self, tag: str) -> None:
-        self.form.append(("end", tag))
-        self._open[1:] = self._open[1:-1]
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - as HTMLParser calls it
+        self._within = ""
 
     def handle_data(self, data: str) -> None:
-        self.form.append(("text", _numbers(data) if self._open[-1] in _PROSE else data))
+        if self._within != "style" and data.strip():
+            self.seen.append(data)
 
     def handle_comment(self, data: str) -> None:
-        self.form.append(("comment", data))
-
-    def handle_decl(self, decl: str) -> None:
-        self.form.append(("declaration", decl))
-
-    def handle_pi(self, data: str) -> None:
-        self.form.append(("instruction", data))
-
-    def unknown_decl(self, data: str) -> None:
-        self.form.append(("declaration", data))
+        self.odd.append(f"a comment of {len(data)} characters")
 
 
 def _json(text: str) -> object:
@@ -126,24 +133,8 @@ def _json(text: str) -> object:
         return None
 
 
-def _of_html(text: str) -> Form:
-    reduced = _Reduced()
-    reduced.feed(text)
-    reduced.close()
-    return reduced.form
-
-
-def _of_yaml(text: str) -> Form:
-    return [*_reduced_lines(text.split("\n"))]
-
-
-def _reduced_lines(lines: Iterable[str]) -> Iterable[tuple[object, ...]]:
-    for line in lines:
-        if line.startswith("# Written by choral "):
-            continue
-        if line.startswith("# "):  # the first word says what kind of run it is
-            yield line.split()[1], _numbers(line)
-        elif (sentence := _SENTENCE.fullmatch(line)) is not None:
-            yield sentence[1], _numbers(sentence[2])
-        else:
-            yield (line,)
+def _read(text: str) -> _Read:
+    reader = _Read()
+    reader.feed(text)
+    reader.close()
+    return reader

@@ -90,7 +90,7 @@ def merit_chart(record: RunRecord) -> Markup:
         )
     chart = merit_curve(record)
     if chart is None:
-        why = "yet" if record.result is None else "on public rows"
+        why = "yet" if record.result is None else "on held-out rows"
         return element("p", f"No round has been evaluated {why}.", class_="quiet")
     return together(chart, element("p", words.measured(record.result), class_="quiet")) if record.result else chart
 

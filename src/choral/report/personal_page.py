@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from choral import __version__
-from choral.report.markup import Markup, element, together
+from choral.report import words
+from choral.report.markup import Markup, element
 from choral.report.parts import table
-from choral.report.report_page import content_policy, static
+from choral.report.report_page import document
 
 _MODELS = {
     "shared": "the shared model, which every site has",
@@ -18,18 +18,7 @@ _FIGURES = {"loss": "mean loss per row", "accuracy": "right answers", "rmse": "r
 
 def personal_page(made: Mapping[str, Any]) -> str:
     """One HTML document without scripts or network, from what `choral device personal --json` says."""
-    style = "\n".join(static(name) for name in ("theme.css", "report.css"))
-    head = together(
-        element("meta", charset="utf-8"),
-        content_policy(style),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="generator", content=f"choral {__version__}"),
-        element("link", rel="icon", href="data:,"),
-        element("title", f"Personal model of {made['device']}"),
-        Markup(f"<style>{style}</style>"),
-    )
-    body = element("main", *_sections(made))
-    return f"<!doctype html>\n{element('html', element('head', head), element('body', body), lang='en')}\n"
+    return document(f"Personal model of {made['device']}", element("main", *_sections(made)))
 
 
 def _sections(made: Mapping[str, Any]) -> list[Markup]:
@@ -37,7 +26,10 @@ def _sections(made: Mapping[str, Any]) -> list[Markup]:
     return [
         element("p", element("strong", "NOT PRIVATE"), f" {made['not_private']}", class_="banner", role="note"),
         element("h1", f"Personal model of {made['device']}"),
-        element("p", f"Study: {made['study']}. Made from the shared model and {made['rows']:,} rows of this site."),
+        element(
+            "p",
+            f"Study: {made['study']}. Made from the shared model and {words.count(made['rows'], 'row')} of this site.",
+        ),
         element("h2", "Whose model it is"),
         element(
             "p",
@@ -57,11 +49,12 @@ def _standings(made: Mapping[str, Any]) -> list[Markup]:
         return [element("p", "No validation rows were given, so nothing was compared.", class_="quiet")]
     figures = list(found["shared"])
     rows = [[_MODELS[name], *(f"{found[name][figure]:.4f}" for figure in figures)] for name in _MODELS]
-    left_out = f" {made['repeated_rows']:,} rows that the run was trained on were left out." * bool(
+    left_out = f" Rows that the run was trained on were left out: {made['repeated_rows']:,}." * bool(
         made["repeated_rows"]
     )
     note = (
-        f"{made['validation_rows']:,} rows.{left_out} For this comparison the models were fitted without them; κ was "
-        "chosen on them, so the last line may flatter. The personal model itself was then fitted on all rows."
+        f"{words.count(made['validation_rows'], 'row')}.{left_out} For this comparison the models were fitted without "
+        "them; κ was chosen on them, so the last line may flatter. "
+        "The personal model itself was then fitted on all rows."
     )
     return [table(["model", *(_FIGURES[figure] for figure in figures)], rows), element("p", note, class_="quiet")]

@@ -72,10 +72,11 @@ def answered(record: RunRecord) -> Markup:
     ]
     left_out = sum(sum(rules.values()) for rules in found.refused.values())
     sentence = (
-        f"Each device answered {guard.plan.probes} random projections of its noisy update in "
+        f"Each device answered {words.count(guard.plan.probes, 'random projection')} of its noisy update in "
         f"{words.count(found.rounds, 'round')}; the ε against everyone counts that. Updates were left out "
-        f"{left_out:,} times. Seen through the probes, an update of noise may be {math.sqrt(guard.widest):.2g} "
-        f"times as long as the noise of an honest one; without probes it could be {guard.longest:,.0f} times as long."
+        f"{words.count(left_out, 'time')}. Seen through the probes, an update of noise may be "
+        f"{math.sqrt(guard.widest):.2g} times as long as the noise of an honest one; without probes it could "
+        f"be {guard.longest:,.0f} times as long."
     )
     if not rows:
         return element("p", f"{sentence} Evidence stands against nobody.")
@@ -114,4 +115,4 @@ def _seed(record: RunRecord, guard: Guard, line: ProbeLine) -> bytes:
     if line.context is None and record.about.seed is not None and record.about.predictable:
         return seed_from(record.about.seed, Turn(line.round, line.attempt))
     digests = {guard.names.index(name): bytes.fromhex(sentence) for name, sentence in line.digests.items()}
-    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched)
+    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched_in(line))

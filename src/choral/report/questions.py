@@ -97,8 +97,9 @@ def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Mark
             f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
         )
         cost = (
-            f"{loss.sums} sums, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
-            f"against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}).{figures}"
+            f"{number_of(loss.sums, 'sum')}, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and "
+            f"ε ≤ {up(loss.epsilon_sum, 4)} against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, "
+            f"{loss.adjacency}).{figures}"
         )
         effects = answers.shown(question.name, made.model.effects)
         found.append(together(element("h3", parts.short(line.words, 200)), element("p", cost), effects))
@@ -151,7 +152,7 @@ def _models(record: RunRecord, terms: AskTerms) -> list[str]:
         made = from_register(read_model(question, terms.columns), terms, register)
         numbers = () if made is None else tuple(one.number for one in made.sums)
         if made is None or list(line.state) != made.model.state.tolist() or line.numbers != numbers:
-            wrong.append(f"the model of {len(line.numbers)} sums does not follow from the register")
+            wrong.append(f"the model of {number_of(len(line.numbers), 'sum')} does not follow from the register")
     return wrong
 
 

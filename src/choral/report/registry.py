@@ -9,7 +9,6 @@ import math
 import re
 from dataclasses import dataclass
 
-from choral import __version__
 from choral.printable import is_shown
 from choral.privacy.display import up
 from choral.record import RunRecord, read_sum_models
@@ -30,7 +29,7 @@ def entry_text(record: RunRecord) -> str:
     """The registry entry of a finished run as YAML."""
     kind, meaning = words.label(record)
     head = f"# {kind}. {meaning}\n# Not a deployment until a person has filled in the lines that say FILL IN.\n"
-    head += f"# Written by choral {__version__}.\n"
+    head += f"# Written by choral {words.WRITER}.\n"
     return head + "\n".join(_lines(entry(record), 0)) + "\n"
 
 

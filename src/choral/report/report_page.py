@@ -12,9 +12,9 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from choral import __version__
+from choral.plan import Plan
 from choral.privacy.display import up
-from choral.record import Record, RunRecord, of_right_form, read_run
+from choral.record import Record, RunRecord, Statement, of_right_form, read_run
 from choral.report import attacker, charts, nist, parts, registry, words
 from choral.report.asked_terms import has_questions
 from choral.report.markup import Markup, element, together
@@ -54,6 +54,11 @@ def page(record: RunRecord) -> str:
         attack=_fitting(record.attack, _LONGEST_NAME),
         signatures=_fitting(record.signatures, _SIGNER),
     )
+    return document(f"Privacy report: {record.about.name}", _body(record, data))
+
+
+def document(title: str, *body: Markup) -> str:
+    """A page with the style of the report; it names the version that wrote it, and the form in which it did."""
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
     head = together(
         element("meta", charset="utf-8"),
@@ -61,14 +66,12 @@ def page(record: RunRecord) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("meta", name="generator", content=f"choral {__version__}"),
+        element("meta", name="generator", content=f"choral {words.WRITER}"),
         element("link", rel="icon", href="data:,"),
-        element("title", f"Privacy report: {record.about.name}"),
+        element("title", title),
         Markup(f"<style>{style}</style>"),
     )
-    return (
-        f"<!doctype html>\n{element('html', element('head', head), element('body', _body(record, data)), lang='en')}\n"
-    )
+    return f"<!doctype html>\n{element('html', element('head', head), element('body', *body), lang='en')}\n"
 
 
 def claims_data(record: RunRecord) -> str | None:
@@ -175,18 +178,26 @@ def _statement(record: RunRecord) -> Markup:
 
 
 def _guesses(record: RunRecord) -> Markup:
-    """What ε means as a picture: how many of a hundred guesses about a record can be right."""
+    """What ε means as a picture, where there is one."""
     if not words.claims(record):
         return Markup()
-    claim = words.leading_claim(record)
+    return guesses(record.about.plan, words.leading_claim(record), predictable=record.about.predictable)
+
+
+def guesses(plan: Plan, claim: words.ShownClaim, *, predictable: bool) -> Markup:
+    """What ε means as a picture: how many of a hundred guesses about a record can be right."""
     right = math.ceil(100 * words.guess(claim.epsilon or 0.0, claim.delta))
-    caption = words.guessed_right(record, right)
+    caption = words.guessed_right(plan, right, predictable=predictable)
     return element("figure", charts.dots(50, right, title=caption), element("figcaption", caption))
 
 
 def _uncovered(record: RunRecord) -> Markup:
-    several = words.of_several(record.result.privacy) if words.claims(record) and record.result else ()
-    items = (*several, *words.not_covered(record.about.plan))
+    return uncovered(record.about.plan, record.result.privacy if words.claims(record) and record.result else None)
+
+
+def uncovered(plan: Plan, privacy: Statement | None) -> Markup:
+    """What no ε of a run speaks of, as a list; several rows of one person first, where something is claimed of them."""
+    items = (*(words.of_several(privacy) if privacy else ()), *words.not_covered(plan))
     return element("div", element("ul", *(element("li", item) for item in items)), class_="uncovered")
 
 
@@ -202,7 +213,11 @@ def _headline(record: RunRecord) -> Markup:
     if not claims:
         return Markup()
     kind, _ = words.label(record)
-    claim = words.leading_claim(record)
+    return headline(kind, words.leading_claim(record))
+
+
+def headline(kind: str, claim: words.ShownClaim) -> Markup:
+    """A proved ε in large figures, below what it belongs to and above everything without which it means nothing."""
     return element("p", element("span", kind), element("b", claim.figure), claim.terms, class_="headline")
 
 
@@ -228,7 +243,11 @@ def _by_delta(record: RunRecord) -> Markup:
 
 def _answered(record: RunRecord) -> str:
     probes = record.about.plan.probes
-    return f" The device also answered {probes} probes of its noisy update in every round." if probes else ""
+    return (
+        f" The device also answered {words.count(probes, 'probe')} of its noisy update in every round."
+        if probes
+        else ""
+    )
 
 
 def _sight(record: RunRecord) -> Markup:
@@ -336,6 +355,11 @@ def _decision(record: RunRecord) -> Markup:
     asked = element("p", words.signed_before(record))
     if not words.can_be_signed(record):
         return asked
+    return to_sign(asked)
+
+
+def to_sign(asked: Markup) -> Markup:
+    """What is asked of a person, the two answers, and the lines for a signature."""
     choices = [element("span", choice, class_="choice") for choice in ("accepted", "not accepted")]
     lines = [
         element("div", element("span", name), class_="line")

@@ -21,6 +21,7 @@ from choral.record import (
     read_json,
 )
 from choral.record import converted as as_record
+from choral.report import words
 from choral.run.agreement import ASK_AGAIN, Agreement, StudyFile, converted
 from choral.run.enrolled import Enrolled
 from choral.run.folder import ledger_file, read_parameters
@@ -167,7 +168,8 @@ def _paid(record: RunRecord, number: int, entry: Signer) -> list[str]:
     devices, paid = record.finished.privacy.devices, entry.paid or 0
     if devices is None or paid <= devices[number].rounds:
         return []
-    return [f"{entry.device}: it paid for {paid} uploads, and the record counts {devices[number].rounds} of them"]
+    uploads = words.count(paid, "upload")
+    return [f"{entry.device}: it paid for {uploads}, and the record counts {devices[number].rounds} of them"]
 
 
 def _receipt(record: RunRecord, number: int, entry: Signer) -> list[str]:

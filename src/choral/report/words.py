@@ -4,15 +4,20 @@ Every ε leaves this module rounded up, and together with its rule, its adjacenc
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from choral.plan import Plan, SecureSum
+from choral import __version__
+from choral.plan import Against, Plan, SecureSum
 from choral.planner.worth_joining import in_words
+from choral.printable import count as count
 from choral.privacy.display import in_plain_words, up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
 from choral.record import About, Outcome, RunRecord, SpentByDevice, Statement, merit
 
+FORM = 2  # of pages: those of this version and form are compared word for word
+WRITER = f"{__version__}, form {FORM}"
 ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
     "Who takes part and when, and the sizes that the plan makes public.",
@@ -121,8 +126,13 @@ def claims(record: RunRecord) -> tuple[ShownClaim, ...]:
 
 def leading_claim(record: RunRecord) -> ShownClaim:
     """The ε that has to stay within the limits, of a run that has ended with some protection."""
-    everyone, summed, _ = claims(record)
-    return everyone if record.about.against == "everyone" or not summed.guarantee else summed
+    return leading_of(claims(record), record.about.against)
+
+
+def leading_of(claims: Sequence[ShownClaim], against: Against) -> ShownClaim:
+    """Of the three ε the one that has to stay within the limits."""
+    everyone, summed, _ = claims
+    return everyone if against == "everyone" or not summed.guarantee else summed
 
 
 def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
@@ -184,15 +194,6 @@ def when(time: str) -> str:
     return time.replace("T", " ").removesuffix("Z").removesuffix("+00:00") + " UTC"
 
 
-def count(number: int, thing: str) -> str:
-    """The number with its thing, in singular or plural.
-
-    >>> count(1, "device"), count(2_000, "row")
-    ('1 device', '2,000 rows')
-    """
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
-
-
 def goodness(test: dict[str, float], digits: int = 3) -> str:
     """How good a model is on the hold-out, in one figure; of numbers the root mean squared error in their unit too.
 
@@ -243,25 +244,9 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     if nothing := unprotected(record):
         return what, f"{nothing[0].upper()}{nothing[1:]}. Whoever sees what left the devices may learn any record."
-    first, everyone = leading_claim(record), claims(record)[0]
-    epsilon = first.epsilon or 0.0
-    chance = percent(guess(epsilon, first.delta))
-    rule, _, _ = first.rule.partition(":")  # its words stand with the figure above
-    protected = "would be protected, if its noise were unpredictable," if about.predictable else "is protected"
-    promise = (
-        f"Each {plan.unit} {protected} against {first.adversary}, whatever else they know, "
-        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {rule})."
-    )
-    if first != everyone:
-        promise += (
-            f" This trusts the secure sum: against {everyone.adversary}, ε\xa0≤\xa0{up(everyone.epsilon or 0.0)} "
-            f"(rule {everyone.rule})."
-        )
-    verb = "would be" if about.predictable else "is"
-    meaning = (
-        f"In plain words: whoever must say which of two equally likely {plan.protects.guessed}, and sees "
-        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50\xa0%."
-    )
+    first = leading_claim(record)
+    promise = promised(plan, first, claims(record)[0], predictable=about.predictable)
+    meaning = in_guesses(plan, first, predictable=about.predictable)
     if (running := record.result.privacy.running) is not None:
         meaning += (
             f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
@@ -275,11 +260,37 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     return what, promise, meaning
 
 
-def guessed_right(record: RunRecord, right: int) -> str:
-    """The caption of the picture: of a hundred guesses, those right by chance and the most that can be right."""
-    verb = "would be" if record.about.predictable else "are"
+def promised(plan: Plan, first: ShownClaim, everyone: ShownClaim, *, predictable: bool) -> str:
+    """Whose record is protected against whom, and by how much; `first` is the claim that the limits hold for."""
+    rule, _, _ = first.rule.partition(":")  # its words stand with the figure above
+    protected = "would be protected, if its noise were unpredictable," if predictable else "is protected"
+    promise = (
+        f"Each {plan.unit} {protected} against {first.adversary}, whatever else they know, by (ε,\xa0δ)\xa0=\xa0"
+        f"({up(first.epsilon or 0.0)},\xa0{small(first.delta)}) for {first.adjacency} (rule {rule})."
+    )
+    if first != everyone:
+        promise += (
+            f" This trusts the secure sum: against {everyone.adversary}, ε\xa0≤\xa0{up(everyone.epsilon or 0.0)} "
+            f"(rule {everyone.rule})."
+        )
+    return promise
+
+
+def in_guesses(plan: Plan, claim: ShownClaim, *, predictable: bool) -> str:
+    """What the figure of a claim means for somebody who guesses."""
+    verb = "would be" if predictable else "is"
+    chance = percent(guess(claim.epsilon or 0.0, claim.delta))
     return (
-        f"Somebody guesses 100 times which of two equally likely {record.about.plan.protects.guessed}. 50 guesses are "
+        f"In plain words: whoever must say which of two equally likely {plan.protects.guessed}, and sees "
+        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50\xa0%."
+    )
+
+
+def guessed_right(plan: Plan, right: int, *, predictable: bool) -> str:
+    """The caption of the picture: of a hundred guesses, those right by chance and the most that can be right."""
+    verb = "would be" if predictable else "are"
+    return (
+        f"Somebody guesses 100 times which of two equally likely {plan.protects.guessed}. 50 guesses are "
         "right by chance (circles). With everything that left the devices, "
         f"at most {right} {verb} right (squares added)."
     )
@@ -331,7 +342,7 @@ def above_limits(record: RunRecord) -> str:
     return (
         f"A figure above a limit, here of {count(len(above), 'device')}, is an upper bound of the server, and not what "
         "a site has spent: the server counts every upload that it was sent or may have been sent, at the number of "
-        f"rows that the plan names; {retried:,} of them were in attempts that failed and were retried. A site with "
+        f"rows that the plan names; {count(retried, 'upload')} of them went into attempts that failed. A site with "
         "more rows spends less, and its own ledger refuses every upload that would pass the limit that the site has "
         "set."
     )
@@ -356,9 +367,12 @@ def server_sees(secure: SecureSum | None, plan: Plan | None = None) -> tuple[tup
     always = ("which devices are asked and which answer", "the plan, and the size of a message")
     if secure is None:
         return (*always, "each device's noisy update by itself"), ("any record, or an update without its noise",)
-    can = (*always, f"the noisy sum of at least {secure.smallest_sum} devices")
+    can = (*always, f"the noisy sum of at least {count(secure.smallest_sum, 'device')}")
     if plan is not None and plan.probes:
-        shown = f"{plan.probes} random projections of each device's noisy update, and one along the common direction"
+        shown = (
+            f"{count(plan.probes, 'random projection')} of each device's noisy update, and up to four along the common "
+            "direction and single devices' earlier updates"
+        )
         opened = f"each device's whole noisy update in at most {plan.opened_turns} opened turns"
         return (*can, shown, opened), ("any record, or an update without its noise",)
     return can, (

@@ -1,5 +1,6 @@
 """One experiment as data: what is learned from which rows, how devices train, and the noise that a rule asks for."""
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +19,15 @@ from choral.learning.models import Model
 from choral.learning.recipe import Recipe
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
+from choral.learning.tables import Dataset
+from choral.learning.torch_door import is_module, named_maker
 from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
 from choral.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
+from choral.run.study import made_for
 
 CORES = os.cpu_count() or 1
 ON_AN_ACCELERATOR = 4  # groups of runs at a time: one is computed while others are prepared, and all hold their rows
@@ -69,8 +73,18 @@ class Task:
     grid: float = 2.0**-22
 
     @classmethod
-    def of(cls, name: str, records: Records, model: Callable[[int], Model], *, smoothness: float | None = None) -> Self:
+    def of(
+        cls,
+        name: str,
+        records: Records | Dataset,
+        model: Model | Callable[..., object],
+        *,
+        smoothness: float | None = None,
+    ) -> Self:
         """The task of these records, each device's rows held out 80/10/10 again in every repeat.
+
+        `model` makes a model of the number of features, or of features= and classes= as for `choral.simulate`; a model
+        that is made already and an nn.Module work, too.
 
         >>> rows = np.random.default_rng(0).normal(size=(400, 3))
         >>> from choral.learning.models import logistic
@@ -78,15 +92,34 @@ class Task:
         >>> Task.of("signs", records, logistic).rows
         320
         """
+        records = records.records if isinstance(records, Dataset) else records
         split = cache(lambda repeat: hold_out(records, seed=repeat))
+        made = cache(lambda features: _made(model, (features, *records.shape[1:]), records.classes))
+        made(records.shape[0])  # refused here, and not by the threads that train
         rows = int(split(0).train.sizes.min())
-        return cls(name=name, devices=records.devices, rows=rows, split=split, model=model, smoothness=smoothness)
+        return cls(name=name, devices=records.devices, rows=rows, split=split, model=made, smoothness=smoothness)
 
     def begun(self, repeat: int) -> tuple[Model, Split, NDArray[np.float32]]:
         """The model, the rows and the start of a repeat."""
         split = self.split(repeat)
         model = self.model(split.train.features.shape[1])
         return model, split, model.start(repeat)
+
+
+def _made(model: Model | Callable[..., object], shape: tuple[int, ...], classes: int) -> Model:
+    """The model for such rows, from a function of features or of features and classes, or as it is given."""
+    kind, make = named_maker(model)
+    if not isinstance(model, Model) and not _takes_classes(model):
+        return made_for(lambda features, **_: model(features), kind, shape=shape, classes=classes)
+    return made_for(make, kind, shape=shape, classes=classes)
+
+
+def _takes_classes(make: Callable[..., object]) -> bool:
+    """Whether it needs the number of classes; what has a usual one is called as it always was."""
+    if is_module(make):
+        return True
+    given = inspect.signature(make).parameters.get("classes")
+    return given is not None and given.default is given.empty
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from choral import __version__
 from choral.errors import StorageError
+from choral.plan import require_whole
 from choral.research.experiment import CORES, Curve, Experiment, Part, train_together
 from choral.run.folder import write_whole
 
@@ -19,16 +20,17 @@ class Measurements:
 
     def __init__(
         self,
-        folder: Path,
+        folder: str | Path,
         repeats: int,
         *,
         tell: Callable[[str], object] = lambda _: None,
         moved: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`tell` is called for each measurement, `moved` while runs are being trained."""
-        self.folder, self.repeats, self.tell, self.moved = folder, repeats, tell, moved
+        self.folder, self.repeats = Path(folder), require_whole("repeats", repeats)
+        self.tell, self.moved = tell, moved
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
                 "CH801", f"can't be made: {error.strerror}.", where=str(folder), fix="Give another --out."
@@ -120,7 +122,7 @@ class Counting(Measurements):
     What is chosen depends on what is measured, how much is measured does not.
     """
 
-    def __init__(self, folder: Path, repeats: int) -> None:
+    def __init__(self, folder: str | Path, repeats: int) -> None:
         super().__init__(folder, repeats)
         self.missing: set[tuple[Path, int]] = set()
 

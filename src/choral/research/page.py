@@ -23,8 +23,9 @@ tr { border-top: 1px solid #8885; }
 """
 
 
-def write_page(out: Path, names: Sequence[str], *, title: str, about: str) -> Path:
+def write_page(out: str | Path, names: Sequence[str], *, title: str, about: str) -> Path:
     """index.html, which needs no network, and the claims as a table of Markdown in claims.md."""
+    out = Path(out)
     results = [json.loads(path.read_text()) for name in names if (path := out / f"{name}.json").exists()]
     head = together(
         element("meta", charset="utf-8"),

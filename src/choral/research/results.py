@@ -45,7 +45,7 @@ class ResultsFile(TypedDict):
 def measure(
     name: str,
     figure: Figure,
-    out: Path,
+    out: str | Path,
     *,
     repeats: int,
     tell: Callable[[str], object] = lambda _: None,
@@ -55,6 +55,7 @@ def measure(
 
     The figure is called twice, first only to count the measurements. `about` goes into the results file as it is.
     """
+    out = Path(out)
     counting = Counting(out / "curves", repeats)
     figure(counting)
     said, moved = _timed(name, len(counting.missing), tell)

@@ -20,6 +20,7 @@ from choral.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode
 from choral.learning.encoder import Encoder, about_encoder
 from choral.learning.label_types import type_of_classes
+from choral.learning.models import Maker
 from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
@@ -30,7 +31,6 @@ from choral.learning.tables import Dataset, encode_labels, read_one
 from choral.plan import OF_BEFORE, Plan, SecureSum
 from choral.protocol.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import WHOLE_LISTS, Terms
-from choral.run.code import Maker
 from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.planning import plan_of
@@ -38,14 +38,17 @@ from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of
 from choral.secagg.hybrid import HYBRID
 from choral.secagg.keys import Roster, digest, safety_number
 
-FORMAT = 1
+FORMAT, UNSIGNED = 2, 1  # of studies and invitations: now with the server's key, and before
 LONGEST_ANSWER = 2**16 + 8  # numbers in a deployed answer to a question: the largest table, its rows and its checks
 ASK_AGAIN = "Get the file again."
 T = TypeVar("T")
 
 
-class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of study.toml, in their order; `job` is the coordinator's choral.toml, word for word."""
+class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The fields of study.toml, in their order; `job` is the coordinator's choral.toml, word for word.
+
+    `server_key` is the Ed25519 key under which the server speaks, in hex; a study of format 1 has none.
+    """
 
     format: int
     name: str
@@ -55,6 +58,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     address: str
     deadline: float
     certificate: str
+    server_key: str = ""
     job: str
     plan: Mapping[str, object]
     secure_sum: Mapping[str, object]
@@ -70,7 +74,9 @@ class Agreement:
     encoder: Encoder | None = None  # likewise
 
     @classmethod
-    def make(cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str) -> Self:
+    def make(
+        cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str, server_key: str
+    ) -> Self:
         """The agreement of these devices over a job; the noise is solved, and what the job leaves out is proposed."""
         check_deployable(job)
         wanted = job.federation.devices
@@ -94,6 +100,7 @@ class Agreement:
             address=address,
             deadline=job.federation.deadline,
             certificate=certificate,
+            server_key=server_key,
             job=job.text,
             plan=plan.to_dict(),
             secure_sum=asdict(secure),
@@ -118,11 +125,12 @@ class Agreement:
     def of(cls, text: str, where: str) -> Self:
         """The agreement that a text describes; another format or protocol is refused (CH602)."""
         content = config.read_toml(text, source=where, fix=ASK_AGAIN)
-        for name, known in (("format", (FORMAT,)), ("protocol", (VERSION, AGREEING, LISTING))):
+        for name, known in (("format", (FORMAT, UNSIGNED)), ("protocol", (VERSION, AGREEING, LISTING))):
             if content.get(name, known[0]) not in known:
-                own = " and ".join(map(str, known))
+                own = " and ".join(map(str, sorted(known)))
                 raise other_version(f"the study has {name} {content[name]}, this choral has {own}", where)
         agreement = cls(file=converted(content, StudyFile, where))
+        check_server_key(agreement.file.server_key, agreement.file.format, where)
         check_run(agreement.file.run, where)
         check_deployable(agreement.job)
         if agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING:
@@ -182,6 +190,20 @@ class Agreement:
     def roster(self) -> Roster:
         """The devices' bundles, every signature checked."""
         return Roster.of(device.bundle for device in self.file.devices)
+
+    @property
+    def server_key(self) -> bytes:
+        """The key under which the server speaks; CH602 for a study of before, in which anybody may speak as it."""
+        if self.file.format == UNSIGNED:
+            raise TrustError(
+                "CH602",
+                "the study has format 1, in which no frame of the server is signed: whoever reaches a site can speak"
+                " in its place.",
+                why="Nothing was sent and nothing was charged.",
+                fix="Run it to its end with choral 0.2, on all sides; or enrol again: choral server init, in a new "
+                "folder. Its ledgers, records and pages stay readable here.",
+            )
+        return bytes.fromhex(self.file.server_key)
 
     @property
     def hybrid(self) -> bool:
@@ -361,6 +383,16 @@ def protocol_of(job: Job, devices: Sequence[Enrolled]) -> int:
     if len(devices) > WHOLE_LISTS and not (job.ask.allowed or job.federation.robust):
         return LISTING
     return AGREEING if all(HYBRID in device.offers for device in devices) else VERSION
+
+
+def check_server_key(key: str, of_format: int, where: str) -> None:
+    """Nothing, or CH102 for a server's key that is none, or that is given where a file's format has none.
+
+    >>> check_server_key("", UNSIGNED, "study.toml")
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}" if of_format == FORMAT else "", key):
+        what = f"server_key has {len(key)} characters, which a file of format {of_format} has not."
+        raise ConfigError("CH102", what, where=where, fix=ASK_AGAIN)
 
 
 def check_run(run: str, where: str) -> None:

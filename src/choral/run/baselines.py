@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.learning.converged import converged
-from choral.learning.evaluate import evaluate, explained
+from choral.learning.evaluate import Evaluation, evaluate, explained
 from choral.learning.persons import rows_of
 from choral.learning.records import Records
 from choral.record import Baselines
@@ -22,16 +22,19 @@ def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
     """
     split = study.split
     together, chosen = _whole(_training_rows(study)), _whole(split.validation)
-    pooled = [_merit(study, converged(study.model, together, chosen)) for _ in watch([0], total=1, label="NO NOISE")]
+    pooled = [_judged(study, converged(study.model, together, chosen)) for _ in watch([0], total=1, label="NO NOISE")]
     numbers = _some(study.plan.devices, study.seed)
-    own: list[float] = []
+    own: list[Evaluation] = []
     for number in watch(numbers, total=len(numbers), label="EACH ALONE"):
         own.append(_alone(study, int(number)))
+    areas = [one.auc for one in own if one.auc is not None]
     return Baselines(
-        without_privacy=pooled[0],
-        alone=float(np.mean(own)),
+        without_privacy=_merit(pooled[0]),
+        alone=float(np.mean([_merit(one) for one in own])),
         alone_devices=len(own),
         most_common=_same_answer(study),
+        alone_loss=round(float(np.mean([one.loss for one in own])), 6) if study.data.target is None else None,
+        alone_auc=round(float(np.mean(areas)), 6) if areas else None,
     )
 
 
@@ -41,12 +44,12 @@ def _training_rows(study: Study) -> Records:
     return rows_of(train) if study.plan.protects.groups_rows else train
 
 
-def _alone(study: Study, device: int) -> float:
-    """The figure of a model that a device makes from its own rows, and chooses by them."""
+def _alone(study: Study, device: int) -> Evaluation:
+    """The figures of a model that a device makes from its own rows, and chooses by them."""
     train, chosen = _training_rows(study), study.split.validation
     rows = Records.of([("", train.features_of(device), train.labels_of(device))], classes=train.classes)
     judges = Records.of([("", chosen.features_of(device), chosen.labels_of(device))], classes=train.classes)
-    return _merit(study, converged(study.model, rows, judges))
+    return _judged(study, converged(study.model, rows, judges))
 
 
 def _some(devices: int, seed: int) -> NDArray[np.int64]:
@@ -69,6 +72,9 @@ def _same_answer(study: Study) -> float:
     return explained(float(np.square(test - train.mean(dtype=np.float64)).sum()), test) or 0.0
 
 
-def _merit(study: Study, parameters: NDArray[np.float32]) -> float:
-    found = evaluate(study.model, parameters, study.split.test)
-    return (found.accuracy if study.data.target is None else found.r2) or 0.0
+def _judged(study: Study, parameters: NDArray[np.float32]) -> Evaluation:
+    return evaluate(study.model, parameters, study.split.test)
+
+
+def _merit(found: Evaluation) -> float:
+    return (found.r2 if found.accuracy is None else found.accuracy) or 0.0

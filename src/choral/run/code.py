@@ -3,7 +3,6 @@
 import hashlib
 import site
 import sys
-from collections.abc import Callable
 from importlib.abc import SourceLoader
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_loader
@@ -13,8 +12,7 @@ from typing import Self
 import msgspec
 
 from choral.errors import ConfigError, TrustError
-
-Maker = Callable[..., object]  # takes features= and classes=, and gives a model
+from choral.learning.models import Maker
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +32,11 @@ from choral.robust import (
 )
 from choral.run.study import Study
 from choral.secagg.codec import Codec, Integers
-from choral.secagg.probes import Answers, answers_of, probe_rows, watched_of
+from choral.secagg.probes import MOST_WATCHED, Answers, answers_of, probe_rows, watched_of
+
+
+def _joined(watching: Iterable[tuple[str, NDArray[np.int8]]]) -> bytes:
+    return b"".join(vector.tobytes() for _, vector in watching)
 
 
 def seed_from(seed: int, turn: Turn) -> bytes:
@@ -88,12 +92,24 @@ class Guard:
         guard.audited = 1 + secrets.randbelow(study.plan.rounds)
         return guard
 
+    def _watching(self, most: int) -> list[tuple[str, NDArray[np.int8]]]:
+        """What is watched in the next round: the common direction, once there is one, and suspects' own pasts."""
+        if self.direction is None or self.direction.norm == 0 or self.parameters > MOST_WATCHED_PARAMETERS or not most:
+            return []
+        return [("", self.direction.bytes_), *self.evidence.to_watch(most - 1)]
+
     @property
     def watched(self) -> bytes:
-        """What is watched in the next round: the common direction, once there is one."""
-        if self.direction is None or self.direction.norm == 0 or self.parameters > MOST_WATCHED_PARAMETERS:
-            return b""
-        return self.direction.bytes_.tobytes()
+        """The same as the bytes that devices are shown."""
+        return _joined(self._watching(MOST_WATCHED))
+
+    def watched_in(self, line: ProbeLine) -> bytes:
+        """What was watched in the round of a line, as far as it has answers: versions up to 0.2 watched no past."""
+        return _joined(self._watching(self._count_in(line.answers)))
+
+    def _count_in(self, answers: Mapping[str, Sequence[int]]) -> int:
+        """How many vectors these answers are about, next to the probes."""
+        return len(next(iter(answers.values()), ())) - self.plan.probes if answers else 0
 
     def inquiry(self, turn: Turn, seed_of: SeedOf | None = None) -> Probes:
         """How a turn is probed."""
@@ -106,12 +122,13 @@ class Guard:
         self._judged = judge(self.seen(by_name), most=most) if by_name else Judgement(refused={})
         return frozenset(number for number in answers if self.names[number] in self._judged.refused)
 
-    def seen(self, answers: Mapping[str, Iterable[int]]) -> Seen:
+    def seen(self, answers: Mapping[str, Sequence[int]]) -> Seen:
         """The answers, as the rules look at them."""
-        norm = self.direction.norm if self.watched and self.direction is not None else 0.0
-        return seen_in(
-            answers, probes=self.plan.probes, watched_norm=norm, noise=self.noise, parameters=self.parameters
-        )
+        watched = [
+            (name, float(np.linalg.norm(vector.astype(np.float64))))
+            for name, vector in self._watching(max(0, self._count_in(answers)))
+        ]
+        return seen_in(answers, probes=self.plan.probes, watched=watched, noise=self.noise, parameters=self.parameters)
 
     def drawn(self, seed: bytes) -> NDArray[np.float64] | None:
         """P of a turn, or None where the pasts of all devices would take too much room."""

@@ -15,6 +15,7 @@ from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
+from choral.config import Job
 from choral.errors import ConfigError, LedgerError, SumError
 from choral.learning.reading import DataSource
 from choral.protocol.messages import QUESTIONS, Turn
@@ -176,7 +177,11 @@ class Inquiry:
 
 def begun(kind: Kind, data: DataSource, settings: dict[str, Any], *, out: Path, drop: float = 0.0) -> Inquiry:
     """The questions of a new run: its folder has what `choral resume` needs to train in it, from the same ledgers."""
-    job, source = job_and_source(data, settings)
+    return begun_with(kind, *job_and_source(data, settings), out=out, drop=drop)
+
+
+def begun_with(kind: Kind, job: Job, source: DataSource, *, out: Path, drop: float = 0.0) -> Inquiry:
+    """The same for a job that is there already, and the data that it does not name."""
     study = settle(job, source, keep_tables=True, guess=kind == "simulation")
     inquiry = Inquiry(kind, study, folder=out, drop=drop)  # refused before a folder is made
     Run(kind, study, folder=RunFolder.create(out), drop=drop).begin()

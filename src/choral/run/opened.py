@@ -16,11 +16,13 @@ from choral.errors import ConfigError, StorageError
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.encoder import Encoder
 from choral.learning.models import KINDS, Model
+from choral.learning.torch_door import named_maker
 from choral.record import ModelCard, ModelShape, RunRecord, converted, of_right_form, read_json, read_run
 from choral.run.folder import hashes, read_parameters
 from choral.run.result import Result
+from choral.run.sum_study import SumCoordinates
 
-GivenModel: TypeAlias = Model | Callable[..., object]  # a model, or what makes one of features= and classes=
+GivenModel: TypeAlias = Model | Callable[..., object]  # a model, what makes one of features= and classes=, a module
 _TYPES: dict[str, type[Numeric] | type[Categorical]] = {"Numeric": Numeric, "Categorical": Categorical}
 _PLACE = re.compile(r"x\d+(_\d+)*")  # the name of a number in an array
 
@@ -47,7 +49,8 @@ def opened(folder: str | Path, *, model: GivenModel | None = None, encoder: str 
     with of_right_form(record.folder):
         columns = tuple(_column(described) for described in card.columns)
         job = config.parse(record.about.job, source=record.about.job_source or "run.json")
-        made = _model(card, record, model)
+        sums = SumCoordinates(job, parameters) if record.about.sums is not None else None
+        made = _model(card, record, model) if sums is None else sums.model(card.kind, len(parameters))
     if parameters.shape != (made.size,) or not np.isfinite(parameters).all():
         raise StorageError(
             "CH802", f"does not hold the {made.size:,} finite numbers of the model.", where=str(record.folder)
@@ -61,6 +64,7 @@ def opened(folder: str | Path, *, model: GivenModel | None = None, encoder: str 
         target=None if card.label_bounds is None else _target(job, card.label_bounds),
         label_type=card.label_type,
         encoder=_encoder(card, job, encoder),
+        sums=sums,
         written=job.data.written,
         privacy=result.privacy,
         test=result.test,
@@ -99,11 +103,8 @@ def _model(card: ModelCard, record: RunRecord, given: GivenModel | None) -> Mode
             where=str(record.folder),
             fix='Give your function: choral.open("…", model=function).',
         )
-    made = (
-        given
-        if isinstance(given, Model)
-        else given(features=shape if len(shape) > 1 else shape[0], classes=len(card.classes))
-    )
+    make = named_maker(given)[1]
+    made = make(features=shape if len(shape) > 1 else shape[0], classes=len(card.classes))
     if not isinstance(made, Model):
         raise ConfigError("CH102", f"model= gives a {type(made).__name__}.", fix="Give what the run was made with.")
     return made

@@ -159,7 +159,10 @@ class OneProcess(Place):
     def hold_out(self) -> str:
         """Which rows are not trained on."""
         data = self.study.job.data
-        return f"{data.test:.0%} of each device's rows is public test data, {data.validation:.0%} is for validation"
+        return (
+            f"{data.test:.0%} of each device's rows are held out to test on, {data.validation:.0%} for validation; "
+            "figures on them have no noise, and no ε covers them"
+        )
 
     def described(self, about: About) -> About:
         """What is run, with what `choral resume` needs."""

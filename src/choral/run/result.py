@@ -17,7 +17,9 @@ from choral.learning.label_types import LabelType, typed
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, Table, from_frame
 from choral.learning.records import Records, by
+from choral.privacy.display import up
 from choral.record import Baselines, EncoderCard, ModelCard, ModelShape, RoundLine, RunRecord, Statement
+from choral.run.sum_study import SumCoordinates
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,6 +33,7 @@ class TrainedModel:
     target: Numeric | None = field(repr=False)  # how the label was scaled, where it is a number
     label_type: LabelType = "text"
     encoder: Encoder | None = field(default=None, repr=False)  # what rows pass through before the model
+    sums: SumCoordinates | None = field(default=None, repr=False)  # what reads rows for a model made from sums
     written: Format = field(default=OPEN, repr=False)  # how texts in the cells of a data frame are read
 
     @property
@@ -38,10 +41,17 @@ class TrainedModel:
         """The classes in their own type, in the order of `predict_proba`; none where the label is a number."""
         return typed(self.classes, self.label_type)
 
+    @property
+    def ranks(self) -> bool:
+        """Whether the model orders rows by their hazard, and knows no classes."""
+        return self.sums is not None and self.sums.ranks
+
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
         """The probability of each class for each row; rows as a data frame with the table's columns, or encoded."""
         if self.target is not None:
             raise ConfigError("CH102", "the label is a number: no class has a probability.", fix="Use predict.")
+        if self.ranks:
+            raise ConfigError("CH102", "a model of hazards gives no class a probability.", fix="Use predict.")
         outputs = predict(self.model, self.parameters, self.features_of(rows)).astype(np.float64)
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
@@ -49,13 +59,20 @@ class TrainedModel:
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
     def predict(self, rows: DataSource) -> NDArray[Any]:
-        """The likeliest class of each row, in the classes' own type; or its number, in the label's own unit."""
+        """The likeliest class of each row, in the classes' own type; or its number, in the label's own unit.
+
+        A model of hazards gives the logarithm of each row's hazard, relative to a typical one.
+        """
+        if self.ranks:
+            return predict(self.model, self.parameters, self.features_of(rows))[:, 0].astype(np.float64)
         if self.target is not None:
             return self.target.decode(predict(self.model, self.parameters, self.features_of(rows))[:, 0])
         return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
 
     def score(self, rows: DataSource, labels: Sequence[object]) -> float:
         """The share of rows whose predicted class is the given one; or, of numbers, R²."""
+        if self.ranks:
+            raise ConfigError("CH102", "a model of hazards has no classes to score.", fix="Use predict, and by_group.")
         found = self.predict(rows)
         if len(found) != len(labels):
             raise TableError(
@@ -67,10 +84,22 @@ class TrainedModel:
         names = [level_of(value) for value in found.tolist()]
         return float(np.mean([name == level_of(label) for name, label in zip(names, _plain(labels), strict=True)]))
 
+    def module(self) -> Any:  # noqa: ANN401 - PyTorch is an extra
+        """The nn.Module that was trained, with its trained parameters, in evaluation mode; CH104 for other models."""
+        if self.model.outside is None:
+            raise ConfigError(
+                "CH104",
+                f'the model "{self.model.name}" is no PyTorch module.',
+                fix="Its parameters are result.parameters; result.model.unravel(…) gives them their shapes.",
+            )
+        return self.model.outside.trained(self.parameters)
+
     def features_of(self, rows: DataSource) -> NDArray[np.float32]:
         """Rows as the model takes them: of a table its declared columns, scaled, or the embeddings of its rows."""
         if isinstance(rows, Table) and rows.arrays is not None:
             rows = rows.arrays
+        if self.sums is not None:
+            return self.sums.of_table(rows)
         if self.encoder is not None:
             if isinstance(rows, np.ndarray):
                 return self.encoder.scaled(self.encoder.embed(rows.astype(np.float32)))
@@ -97,6 +126,17 @@ class Result(TrainedModel):
     record: RunRecord = field(repr=False)
     folder: Path | None = None
     judged: Records | None = field(default=None, repr=False)  # test rows, where this process holds those of all sites
+
+    def __repr__(self) -> str:
+        """What it reaches, and the ε that is proved against everyone, with its rule, δ, adjacency and adversary."""
+        privacy, proved = self.privacy, self.privacy.against_everyone
+        claim = privacy.none or (
+            f"ε ≤ {up(proved.epsilon)} (δ = {privacy.delta:g}, {privacy.adjacency}, rule {proved.rule}, "
+            f"against {proved.adversary})"
+        )
+        test = ", ".join(f"{name} {value:.4g}" for name, value in self.test.items())
+        where = "" if self.folder is None else f", folder {self.folder}"
+        return f"<{type(self).__name__} of {self.model.name}: {test or 'no test rows'}; {claim}{where}>"
 
 
 def model_shape(model: Model) -> ModelShape:

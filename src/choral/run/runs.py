@@ -16,6 +16,7 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
+from choral.learning.torch_door import named_maker
 from choral.plan import CODECS
 from choral.planner.worth_joining import happened
 from choral.record import (
@@ -43,7 +44,7 @@ from choral.run.places import MOST_SHOWN, PLACES, Place, engine_of
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of, settle
-from choral.run.sum_study import require_training, shape_of, sums_of, with_proposed_kind
+from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
@@ -52,29 +53,19 @@ LONG = 100  # rounds, from which on some are tried for how long they take
 TRIALS, MOST_TRIED = 3, 2.0  # so many, and no further one after so many seconds
 
 
-def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | None = None) -> Result:
-    """The result of Algorithm 1 on the fast engine, or with the whole protocol in one process.
-
-    `data` is a choral.toml, a table, a glob, a frame or arrays; the settings are the keys of choral.toml, each checked
-    there, and `out`, `drop` and `compare`, which are flags of the verbs.
-    """
-    settings = dict(settings)
-    out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
-    if log is not None and out is None:
-        raise ConfigError("CH104", f'log = "{log.kind}" without a run folder.', fix="Give the folder as out=.")
-    job, source = job_and_source(data, settings)
-    job, _ = with_proposed_kind(job, source)
-    require_training(job)
-    study = settle(job, source, guess=kind == "simulation")
-    folder = None if out is None else RunFolder.create(Path(out))
-    return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
-
-
 def resume(
-    path: str | Path, data: DataSource = None, *, log: Log | None = None, reached: Callable[[], None] = unheard
+    path: str | Path,
+    data: DataSource = None,
+    *,
+    model: object = None,
+    log: Log | None = None,
+    reached: Callable[[], None] = unheard,
 ) -> "Run":
-    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
-    about, study = settled_again(path, data, reached=reached)
+    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory.
+
+    `model` is what it was started with, where that was no name and no function of a module.
+    """
+    about, study = settled_again(path, data, model=model, reached=reached)
     require_training(study.job)
     folder = RunFolder(Path(path))
     kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
@@ -84,7 +75,12 @@ def resume(
 
 
 def settled_again(
-    path: str | Path, data: DataSource = None, *, keep_tables: bool = False, reached: Callable[[], None] = unheard
+    path: str | Path,
+    data: DataSource = None,
+    *,
+    model: object = None,
+    keep_tables: bool = False,
+    reached: Callable[[], None] = unheard,
 ) -> tuple[About, Study]:
     """What a run that has begun and not ended was, and its study; CH802 where data or settings are others by now."""
     about = read_run(path).about
@@ -95,6 +91,8 @@ def settled_again(
             "CH800", "is finished.", where=str(path), fix="Read it with choral report, or start a new run."
         )
     job = config.parse(about.job, source=about.job_source or "run.json")
+    if model is not None:
+        job = replace(job, maker=named_maker(model)[1])
     if data is None and about.in_memory:
         raise StorageError(
             "CH802",
@@ -106,9 +104,7 @@ def settled_again(
         job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, guess=about.traits.repeats,
         reached=reached,
     )  # fmt: skip
-    if (
-        about.plan.codec < CODECS
-    ):  # as an earlier version planned it: its reserves of δ, and the noise for what they left
+    if about.plan.codec < CODECS:  # an earlier version planned it: its reserves of δ, and the noise for what they left
         begun = {name: getattr(about.plan, name) for name in ("noise", "overflow", "out_of_range", "codec")}
         plan = replace(study.plan, **begun)
         study = replace(study, plan=plan, codec=codec_of(plan, study.secure, study.model))
@@ -412,6 +408,7 @@ class Run:
         shown = 0 if self.sight is None else len(self.sight.computed)
         asked = 0 if self.folder is None else len(list(read_questions(self.folder.path)))
         sizes = not self.traits.deployed
+        seen_by = "the server and devices of the cohort" if self.traits.masked else "the server"  # who mask see lists
         test, sure = self.merits()
         return Outcome(
             finished=now(),
@@ -431,6 +428,8 @@ class Run:
                 stopped=self._stopped_by_choice,
             ),
             sight=self.sight,
-            releases=releases(plan, done, compare=self.compare, sizes=sizes, shown=shown, questions=asked),
+            releases=releases(
+                plan, done, compare=self.compare, sizes=sizes, seen_by=seen_by, shown=shown, questions=asked
+            ),
             files={},
         )

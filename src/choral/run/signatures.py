@@ -106,7 +106,7 @@ def sign_off(folder: Path, names: Sequence[str], *, run: str, result: Outcome, p
             roster=roster,
             record=record,
             model=parameter_bytes(parameters),
-            paid=sum(charge.plan == run for charge in ledger.balance.charges),
+            paid=ledger.balance.charges_of(run),
             entries=ledger.receipt.entries,
             seal=ledger.receipt.seal,
         )
@@ -119,8 +119,11 @@ def write_signatures(folder: Path, entries: Sequence[Signer]) -> None:
     write_json(folder / SIGNATURES, Signatures(version=VERSION, devices=tuple(entries)).to_dict())
 
 
-def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
-    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`."""
+def receipt_text(bundle: Bundle, end: SignedEnd, *, early: str = "") -> str:
+    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`.
+
+    `early` is why the run ended before its last round, in the server's words.
+    """
     closing = end.closing
     kept = {
         "version": VERSION,
@@ -130,5 +133,6 @@ def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
         "record": closing.record.hex(),
         "model": closing.model.hex(),
         "ledger": f"{end.entries}:{end.seal}",
+        **({"early": early} if early else {}),
     }
     return json.dumps(kept, indent=1) + "\n"

@@ -252,9 +252,18 @@ def _with_colluders(
 
 
 def releases(
-    plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, shown: int = 0, questions: int = 0
+    plan: Plan,
+    rounds: int,
+    *,
+    compare: bool,
+    sizes: bool = True,
+    seen_by: str = "the server",
+    shown: int = 0,
+    questions: int = 0,
 ) -> tuple[Release, ...]:
     """Everything that left the devices, and what protects it; `sizes` if their numbers of rows did.
+
+    `seen_by` says who sees who took part, which depends on the kind of run.
 
     `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
     """
@@ -274,7 +283,7 @@ def releases(
         ),
         Release(
             what="who took part" + (", and each device's number of rows" if sizes else ""),
-            to="the server",
+            to=seen_by,
             times=rounds,
             protected_by="nothing: declared public",
         ),
@@ -283,7 +292,8 @@ def releases(
         covered = f"{noisy}, no mask: the ε against everyone covers it"
         left += [
             Release(
-                what=f"{plan.probes} random projections of each device's update, and one along the common direction",
+                what=f"{plan.probes} random projections of each device's update, and up to four along the common "
+                "direction and single devices' earlier updates",
                 to="the server",
                 times=rounds,
                 protected_by=covered,

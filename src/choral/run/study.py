@@ -18,7 +18,7 @@ from choral.learning import tables
 from choral.learning.arrays import read_images, read_npz
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.encoder import Encoder
-from choral.learning.models import KINDS, Model
+from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
 from choral.learning.records import Records, by
@@ -27,7 +27,6 @@ from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
 from choral.privacy.costs import NO_LIMIT, Costs
-from choral.run.code import Maker
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
@@ -275,7 +274,8 @@ def check_delta(job: Job, rows: int) -> None:
 def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | None = None) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for rows of this shape.
 
-    Without a `maker` the function is looked for among what Python has installed, then next to the job's file.
+    Without a `maker`, and where none was given from Python, the function is looked for among what Python has installed,
+    then next to the job's file.
     """
     kind, flat = job.model_kind, len(shape) == 1
     if kind in KINDS and not flat and not KINDS[kind].images:
@@ -287,22 +287,37 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
         )
     if kind in KINDS:
         return KINDS[kind].make(shape, classes, tuple(job.model.hidden or ()))
+    maker = maker or job.maker
+    if maker is None and kind.startswith(f"{GIVEN}:"):
+        raise ConfigError(
+            "CH110",
+            f'the model "{kind}" is code that was given from Python.',
+            where=job.where("model", "kind"),
+            fix="Give it once more: choral.resume(folder, model=…).",
+        )
+    return made_for(
+        maker or maker_in(kind, job.folder), kind, shape=shape, classes=classes, where=job.where("model", "kind")
+    )
+
+
+def made_for(make: Maker, kind: str, *, shape: tuple[int, ...], classes: int, where: str = "") -> Model:
+    """What somebody's own code makes for rows of this shape; CH102 for a model of other shapes, and for none."""
     try:
-        made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
+        made = make(features=shape[0] if len(shape) == 1 else shape, classes=classes)
     except ChoralError:
         raise
     except Exception as error:  # whatever a user's own code raises is reported without a traceback
         raise ConfigError(
             "CH102",
             f'model.kind = "{kind}" can\'t be made: {error}.',
-            where=job.where("model", "kind"),
-            fix="Give module:function that Python can import here and that takes features= and classes=.",
+            where=where,
+            fix="Give a function that takes features= and classes=; a file names it as module:function.",
         ) from None
     if not isinstance(made, Model):
         raise ConfigError(
             "CH102",
             f'"{kind}" returns a {type(made).__name__}.',
-            where=job.where("model", "kind"),
+            where=where,
             fix="Return choral.model(init, loss, predict, features=…, classes=…).",
         )
     if (made.row, made.classes) != (shape, classes):
@@ -310,7 +325,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
             "CH102",
             f'"{kind}" is a model of {by(made.row)} features and {made.classes} classes, '
             f"the data has {by(shape)} and {classes}.",
-            where=job.where("model", "kind"),
+            where=where,
             fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
     return made

@@ -1,16 +1,24 @@
 """A run whose model is made from sums: [model] kind = "additive" or "hazard"."""
 
 import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from choral.asking.catalogue import state_length
 from choral.asking.fitting import step_of
 from choral.asking.models import read_model
+from choral.asking.parameters import Parameters
+from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
+from choral.asking.rounds import GradientRound
 from choral.config import Job
 from choral.config.untrained import rounds_of
 from choral.errors import ConfigError
-from choral.learning.columns import Numeric
-from choral.learning.reading import DataSource
+from choral.learning.columns import Numeric, encode
+from choral.learning.models import Model
+from choral.learning.reading import DataSource, from_frame
 from choral.learning.tables import ADULT_LABEL
 from choral.plan import Budget
 from choral.planner.on_sums import (
@@ -61,13 +69,49 @@ def require_training(job: Job) -> None:
             "CH104",
             f'[model] kind = "{job.model.kind}" is made from sums, and is not trained.',
             where=job.where("model", "kind"),
-            fix=f"Use choral simulate or choral rehearse, or study.ask.{job.model.kind}(…) of choral.study.",
+            fix=f"Use choral resume RUN, or choral.study(RUN, data).ask.{job.model.kind}(…).",
         )
 
 
 def sums_of(job: Job) -> int:
     """How many sums the model that the job names takes."""
     return read_model(question_of(job), declared_columns(job)).sums
+
+
+class SumCoordinates:
+    """What turns rows of a table into what a model that was made from sums multiplies by its weights."""
+
+    def __init__(self, job: Job, state: NDArray[np.float32]) -> None:
+        asked, declared, self.written = question_of(job), declared_columns(job), job.data.written
+        model = read_model(asked, declared)
+        assert not isinstance(model, Percentiles)  # noqa: S101 - no study has it as its model
+        self.round = model.round.at(state.astype(np.float64))
+        names = Parameters(asked.name, asked.parameters, declared).names("columns")
+        self.columns = [column for column in map(declared.get, names) if column is not None]
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the model orders rows by their hazard, and knows no classes."""
+        return not isinstance(self.round, GradientRound)
+
+    def of_table(self, rows: DataSource) -> NDArray[np.float32]:
+        """Rows × coordinates; a cell that can't be read is refused, as for other models."""
+        table = from_frame(rows, self.written)
+        encode(table, self.columns)
+        return self.round.coordinates(table).astype(np.float32)
+
+    def model(self, kind: str, state_length: int) -> Model:
+        """The product of coordinates and weights, which stand at the end of the state, as a model."""
+        weights = len(self.round.weights) if isinstance(self.round, GradientRound) else len(self.round.state.weights)
+
+        def untrained(*_: object) -> Any:  # noqa: ANN401 - never returns
+            raise ConfigError("CH104", f'a model of kind "{kind}" is not trained.', fix="Ask for its sums.")
+
+        return Model(
+            name=kind, features=weights, classes=0 if self.ranks else 2, loss=untrained,
+            init=lambda _seed: np.zeros(state_length, np.float32),
+            predict=lambda state, rows: (rows @ state[-weights:])[:, None],
+        )  # fmt: skip
 
 
 def shape_of(job: Job) -> ModelShape:

@@ -76,8 +76,8 @@ def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -
 def longest(plan: Plan, dimensions: int) -> float:
     """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
 
-    Where noise is added once it is GT with the most that rounding may add to it there, and where a whole update is
-    clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
+    Where noise is added once it is GT, or what a pull leaves of it, with the most that rounding may add, and where a
+    whole update is clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
 
     A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
     2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
@@ -88,7 +88,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     True
     """
     if plan.once:
-        return plan.local_time * plan.clip * (1 + MOST_ROUNDING)
+        return plan.counted_time * plan.clip * (1 + MOST_ROUNDING)
     if plan.protects.clips_update:
         return plan.batch * plan.upload_bound * (1 + (dimensions + 80) * _UNIT)
     roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
@@ -233,16 +233,16 @@ class Codec:
         """The codec of whole noise, on the finest grid where clipped updates, the noise and its tail have room.
 
         The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
-        Noise once is wider by `SMOOTHING`, and so counts as a Gaussian; its uploads are float64, on a finer grid.
+        Noise that is wider by `SMOOTHING` counts as a Gaussian. Uploads with noise once are float64, on a finer grid.
         """
         most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
-        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.local_time if plan.once else plan.step_size))
+        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.counted_time if plan.once else plan.step_size))
         if plan.protects.clips_update:
             multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
-        bits, smoothing = (DOUBLE_BITS, SMOOTHING) if plan.once else (FLOAT_BITS, 0)
+        bits, smoothing = DOUBLE_BITS if plan.once else FLOAT_BITS, SMOOTHING if plan.smoothed else 0
         room, widest = 2 ** min(secure.value_bits - 1, bits) - 1, samplers.LARGEST_SCALE[plan.law]
         grid = 2.0 ** math.frexp(most / room)[1]
         while grid < 2 * plan.update_noise:

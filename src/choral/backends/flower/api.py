@@ -104,10 +104,18 @@ def signed(key: EllipticCurvePrivateKey) -> dict[str, str]:
 
 
 def has_signed(key: EllipticCurvePublicKey, stamp: str, signature: bytes) -> bool:
-    """Whether the owner of a key has signed a time, and this is a time that counts now; ValueError if it is none."""
-    age = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+    """Whether the owner of a key has signed a time, whichever it is."""
     try:
         key.verify(signature, stamp.encode(), ECDSA(SHA256()))
     except InvalidSignature:
         return False
-    return -AHEAD < age < BEHIND
+    return True
+
+
+def counts_now(stamp: str) -> bool:
+    """Whether a node may have signed this time a moment ago, by Flower's rules; ValueError if it is no time.
+
+    >>> counts_now(datetime.now(UTC).isoformat()), counts_now("2026-01-01T00:00:00+00:00")
+    (True, False)
+    """
+    return -AHEAD < (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds() < BEHIND

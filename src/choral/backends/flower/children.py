@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from choral.backends.pauses import Pauses
 from choral.errors import DeploymentError
 
 # Nothing that Flower starts looks up the internet.
@@ -44,7 +45,7 @@ _TIED = (
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
 )
 _START = 60.0  # seconds that a process may take until it listens
-PAUSE = 5.0  # seconds before one that ended is started again
+PAUSE, LONGEST = 5.0, 20.0  # seconds before one that ended is started again
 END = 3.0  # seconds that it may take to end when asked to
 
 
@@ -58,6 +59,8 @@ class _Child:
     process: subprocess.Popen[bytes]
     when_it_ends: Callable[[], None] | None
     ended: float | None = None
+    again: float = 0.0  # when it is started again
+    pauses: Pauses = field(default_factory=lambda: Pauses(PAUSE, LONGEST))
 
 
 class Children:
@@ -101,10 +104,10 @@ class Children:
                     "CH900", f"{name} ended with status {status}.", where=where, fix=f"See {child.log}."
                 )
             if child.ended is None:
-                child.ended = now
+                child.ended, child.again = now, now + child.pauses.next()
                 if child.when_it_ends is not None:
                     child.when_it_ends()
-            elif now - child.ended > PAUSE:
+            elif now > child.again:
                 child.process, child.ended = _spawn(child.command, child.folder, child.log, child.also), None
 
     def await_listener(self, name: str, where: str | Path) -> None:

@@ -3,7 +3,12 @@
 A SuperLink serves its Control API, by which runs are started and nodes let in without a login, at the same address as
 the Fleet API that SuperNodes need, and it reads a request whole before it looks at who has sent it. So it listens at a
 socket of its user only. This gate reads the head of a request, of bounded size and in bounded time, and looks at the
-node's key and signature in it. Only then does it read the body, which is no longer than the study's terms need.
+node's key and signature in it. Only then does it read the body, which is no longer than the study's terms need, and
+hands it on only if it pushes nothing but replies (`replies`).
+
+Whoever has not signed yet waits at one of few places. Half of them are for networks from which an enrolled node has
+signed in. Where all are taken, the network that has most of them loses its oldest line: many lines from a few networks
+keep nobody else out.
 
 A node's request for messages is held while there are none, until the conductor rings or the time is over: so a message
 leaves as soon as it is there, and an idle node asks less often than one that looks every three seconds.
@@ -12,14 +17,15 @@ leaves as soon as it is there, and an idle node asks less often than one that lo
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import json
 import re
 import socket
 import ssl
 import sys
 from base64 import b64decode
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from email.utils import formatdate
 from pathlib import Path
 
@@ -29,6 +35,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from choral.backends.flower import api, bell
+from choral.backends.flower.replies import Replies
 
 _ALLOWED = re.compile(rb"/v1/fleet/[a-z][a-z-]*")  # matched whole and raw: no dots, no escapes, no query
 _OURS = {b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"content-length", b"date", b"server", b"expect"}
@@ -37,29 +44,119 @@ HEAD_SECONDS = 10.0  # that a connection may take for TLS, and then for each hea
 _DRAINED_BYTES = 2**16  # of a refused request's body that are read and forgotten, so that its sender hears why
 _PIECE_BYTES = 2**16  # that are read at once
 AT_ONCE = 8  # requests of one node: Flower's push two pieces, pull two, and send a heartbeat
-LINES = 32  # connections from one address, and as many again for each node, since sites may share one
-_CROWDS = 4  # times as many connections in all
+PLACES = 64  # connections that have not signed, and one more for each node: in each half of the places
+NODE_LINES = 12  # connections on which a node has signed: AT_ONCE, and some that are going down
+_KNOWN_NETWORKS = 4  # for each node, that are remembered: sites change their addresses now and then
+_HELLO_BYTES = 2**14  # of the first record of TLS
+_HELLO = b"\x16\x03"  # how a ClientHello begins: a handshake, of any version
+_GLANCE = 0.05  # seconds between two looks for the rest of a ClientHello
 HOLD = 10.0  # seconds for which a request for messages is held: shorter than what ends idle connections on most ways
+LATE = "late.json"  # next to the SuperLink's socket: the nodes whose clock is wrong
 _PULL, _CONNECT = b"/v1/fleet/pull-messages", b"/v1/fleet/activate-node"
 _NOTHING = (200, b"")  # the status and the body of an answer without a message
 
 Headers = list[tuple[bytes, bytes]]
+Close = Callable[[], object]
+
+
+class Places:
+    """Who may wait at the gate: `take` a place for a line, note who `signed` on it, and `leave` it.
+
+    Each line has something to close it by.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self.most, self._most_networks = PLACES + nodes, _KNOWN_NETWORKS * nodes
+        self._known: dict[str, None] = {}  # networks from which a node has signed in, the latest last
+        self._waiting: dict[bool, dict[Hashable, tuple[str, Close]]] = {True: {}, False: {}}  # the oldest first
+        self._signed: dict[bytes, dict[Hashable, Close]] = {}
+
+    def take(self, line: Hashable, host: str, close: Close) -> None:
+        """A place for a line from this host; where none is free, the oldest line of the largest crowd is closed."""
+        network = network_of(host)
+        waiting = self._waiting[network in self._known]
+        if len(waiting) >= self.most:
+            crowds = Counter(other for other, _ in waiting.values())
+            crowds[network] += 1
+            largest, _ = crowds.most_common(1)[0]
+            oldest = next((one for one, (other, _) in waiting.items() if other == largest), next(iter(waiting)))
+            waiting.pop(oldest)[1]()
+        waiting[line] = network, close
+
+    def signed(self, line: Hashable, node: bytes) -> None:
+        """Note that a node has signed on a line; its oldest one is closed where it has too many."""
+        for waiting in self._waiting.values():
+            if (found := waiting.pop(line, None)) is not None:
+                network, close = found
+                self._known.pop(network, None)
+                self._known[network] = None
+                for forgotten in list(self._known)[: -self._most_networks]:
+                    del self._known[forgotten]
+                lines = self._signed.setdefault(node, {})
+                if len(lines) >= NODE_LINES:
+                    lines.pop(next(iter(lines)))()
+                lines[line] = close
+
+    def alone(self, line: Hashable, node: bytes) -> None:
+        """Close all other lines on which a node has signed: it was started again, and nobody is at their other ends.
+
+        A request for messages that is still held on one of them would take messages that nobody reads.
+        """
+        lines = self._signed.get(node, {})
+        for other in [other for other in lines if other != line]:
+            lines.pop(other)()
+
+    @property
+    def waiting(self) -> dict[bool, int]:
+        """How many lines have not signed yet: of known networks, and of others."""
+        return {known: len(lines) for known, lines in self._waiting.items()}
+
+    def leave(self, line: Hashable) -> None:
+        """Free the place of a line that was closed."""
+        for waiting in self._waiting.values():
+            waiting.pop(line, None)
+        for lines in self._signed.values():
+            lines.pop(line, None)
+
+
+def network_of(host: str) -> str:
+    """The network that an address belongs to, by which places are counted: who has one address of it often has all.
+
+    >>> network_of("192.0.2.17"), network_of("2001:db8::17%eth0"), network_of("::ffff:192.0.2.17")
+    ('192.0.2.0/24', '2001:db8::/64', '192.0.2.0/24')
+    """
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(ipaddress.ip_network((address, 24 if address.version == 4 else 64), strict=False))
 
 
 class Gate:
     """Answers connections; one request of an enrolled node at a time is handed on, and the rest is refused."""
 
     def __init__(
-        self, client: httpx.AsyncClient, nodes: Iterable[bytes], *, most_bytes: int, patience: float = 60.0
+        self,
+        client: httpx.AsyncClient,
+        nodes: Iterable[bytes],
+        *,
+        most_bytes: int,
+        most_reply: int,
+        patience: float = 60.0,
+        note_late: Callable[[frozenset[bytes]], object] = frozenset,
     ) -> None:
-        """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s."""
+        """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s.
+
+        `most_bytes` is how long a request may be, `most_reply` how long all parts of a reply may be together.
+        `note_late` is given the nodes that sign as they should, and whose clock is wrong, whenever these change.
+        """
         self.client, self._most_bytes, self._patience = client, most_bytes, patience
         self._nodes = {key: _public_key(key) for key in nodes}
-        self._lines: dict[asyncio.Task[None], str] = {}  # the connections that are open, and where each comes from
+        self._replies = defaultdict[bytes, Replies](lambda: Replies(most_reply))
+        self._late, self._note_late = set[bytes](), note_late
+        self.places = Places(len(self._nodes))
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
         self.holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
         self._rung = asyncio.Event()
-        self._most_lines = LINES * (1 + len(self._nodes))
 
     def ring(self) -> None:
         """Let every request that is held look for messages again."""
@@ -76,17 +173,19 @@ class Gate:
             except OSError:  # it hung up already, or there are too many files
                 await asyncio.sleep(0.1)
                 continue
-            crowd = sum(other == host for other in self._lines.values())
-            if crowd >= self._most_lines or len(self._lines) >= _CROWDS * self._most_lines:
-                connection.close()
-                continue
             task = loop.create_task(self._attend(connection, tls))
-            self._lines[task] = host
-            task.add_done_callback(self._lines.pop)
+            self.places.take(task, host, task.cancel)
+            task.add_done_callback(self.places.leave)
+            await asyncio.sleep(0)  # it has begun before it may have to make room, and closes its own connection
 
     async def _attend(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
         """One connection; whoever hangs up, is too slow or does not speak HTTP has only lost it."""
         with contextlib.suppress(OSError, h11.ProtocolError):
+            try:
+                await _hello(connection)
+            except BaseException:
+                connection.close()
+                raise
             line = await _Line.open(connection, tls)
             try:
                 while await self._turn(line):
@@ -105,6 +204,7 @@ class Gate:
             return await self._refuse(line, 404)
         if (node := self._signed_by(headers)) is None:
             return await self._refuse(line, 401)
+        self.places.signed(asyncio.current_task(), node)
         if b"transfer-encoding" in headers:
             return await self._refuse(line, 411)
         if int(headers.get(b"content-length", 0)) > self._most_bytes:
@@ -115,6 +215,8 @@ class Gate:
         try:
             async with asyncio.timeout(self._patience):
                 body = await line.body(self._most_bytes)
+            if not self._replies[node].allows(request.target, body):
+                return await self._answer(line, 403, [], b"")
             kept = [(name, value) for name, value in request.headers if name not in _OURS]
             if request.target == _PULL:
                 reply = await self._hold(line, node, kept, body)
@@ -122,6 +224,7 @@ class Gate:
                 reply = await self.hand_on(request.target.decode(), kept, body)
             if request.target == _CONNECT:  # it has started again: what cut its line before may have been that
                 self.holds.pop(node, None)
+                self.places.alone(asyncio.current_task(), node)
         finally:
             self._busy[node] -= 1
         return await self._answer(line, *reply)
@@ -141,6 +244,8 @@ class Gate:
                 reply = await self.hand_on(_PULL.decode(), headers, body)
                 left = begin + hold - loop.time()
                 if (reply[0], reply[2]) != _NOTHING or left <= 0:
+                    if reply[0] == _NOTHING[0]:
+                        self._replies[node].handed(reply[2])
                     return reply
                 ringing = loop.create_task(rung.wait())
                 await asyncio.wait((ringing, gone), timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -178,9 +283,35 @@ class Gate:
             key = b64decode(headers[api.PUBLIC_KEY.encode()], validate=True)
             signature = b64decode(headers[api.SIGNATURE.encode()], validate=True)
             stamp = headers[api.TIMESTAMP.encode()].decode("ascii")
-            return key if api.has_signed(self._nodes[key], stamp, signature) else None
+            if not api.has_signed(self._nodes[key], stamp, signature):
+                return None
+            in_time = api.counts_now(stamp)
         except (KeyError, ValueError, TypeError):
             return None
+        if in_time == (key in self._late):  # the node's clock is wrong, or right again
+            self._late ^= {key}
+            self._note_late(frozenset(self._late))
+        return key if in_time else None
+
+
+async def _hello(connection: socket.socket) -> None:
+    """Return when a ClientHello waits to be read; what says nothing costs a socket, and no object of TLS."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    connection.setblocking(False)
+    async with asyncio.timeout(HEAD_SECONDS):
+        loop.add_reader(connection, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(connection)
+        while True:
+            begun = connection.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            length = int.from_bytes(begun[3:5], "big")
+            if not begun.startswith(_HELLO[: len(begun)]) or not begun or length > _HELLO_BYTES - 5:
+                raise ConnectionResetError
+            if len(begun) >= 5 + length:
+                return
+            await asyncio.sleep(_GLANCE)
 
 
 def _public_key(data: bytes) -> EllipticCurvePublicKey:
@@ -268,6 +399,7 @@ def main() -> int:
     parser.add_argument("--to", required=True, help="socket of the SuperLink")
     parser.add_argument("--nodes", required=True, type=Path, help="JSON list of the enrolled nodes' public keys, PEM")
     parser.add_argument("--most-bytes", required=True, type=int, help="of one request's body")
+    parser.add_argument("--most-reply", required=True, type=int, help="bytes of all parts of one reply")
     parser.add_argument("--patience", required=True, type=float, help="seconds that a body or an answer may take")
     for name in ("certificate", "key"):
         parser.add_argument(f"--{name}", required=True, type=Path)
@@ -277,7 +409,16 @@ def main() -> int:
     behind = httpx.AsyncHTTPTransport(uds=args.to)
     client = httpx.AsyncClient(base_url="http://superlink", transport=behind, timeout=args.patience)
     nodes = [key.encode() for key in json.loads(args.nodes.read_text())]
-    gate = Gate(client, nodes, most_bytes=args.most_bytes, patience=args.patience)
+    late = Path(args.to).with_name(LATE)
+
+    def note_late(nodes: frozenset[bytes]) -> None:
+        late.write_text(json.dumps(sorted(key.decode() for key in nodes)))
+
+    note_late(frozenset())
+    gate = Gate(
+        client, nodes, most_bytes=args.most_bytes, most_reply=args.most_reply, patience=args.patience,
+        note_late=note_late,
+    )  # fmt: skip
     host, _, port = args.listen.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with (

@@ -19,20 +19,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest, DeactivateNodeResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from choral.backends.flower.api import Api, signed
 from choral.backends.flower.children import FED
 from choral.backends.flower.parcels import relayed
+from choral.backends.pauses import Pauses
 from choral.backends.proxies import proxy_for
 from choral.errors import TrustError
 
 LET_IN = "let in as node"  # what the log says first when the server knows this node
-KNOCK = 2.0  # seconds between two knocks at a server that is not up, and before another connection
+KNOCK, LONGEST = 2.0, 8.0  # seconds between two knocks at a server that is not up, and before another connection
+NUMBER = ".number"  # the ending of the file, next to the node's key, with the number that the server last gave it
 LEAST = 1.5  # seconds between two requests that bring nothing, if the gate does not hold them: half of a SuperNode's
 AGAIN = 0.05  # seconds until a piece of a message that is still on its way to the server is asked for again
 
@@ -79,9 +84,10 @@ def stay_connected(address: str, authority: Path, key: Path, answer: Callable[[M
 
     A server that was started again does not know this node by the number that it had: it is let in once more.
     """
-    private = key_in(key)
+    private, pauses = key_in(key), Pauses(KNOCK, LONGEST)
     while True:
         await_listener(address)
+        leave(address, authority, key)
         let_in = False
         try:
             with http_request_response(
@@ -89,22 +95,35 @@ def stay_connected(address: str, authority: Path, key: Path, answer: Callable[[M
             ) as connection:
                 let_in = True
                 print(LET_IN, connection[0], flush=True)
+                key.with_suffix(NUMBER).write_text(str(connection[0]))
+                pauses.begin()
                 attend(connection, answer)
         except KeyboardInterrupt:  # Flower's own, when the server refuses this node's key or its clock
             pass
         if not let_in:
             print("not let in", flush=True)
             return
-        time.sleep(KNOCK)
+        time.sleep(pauses.next())
+
+
+def leave(address: str, authority: Path, key: Path) -> None:
+    """Tell the server that this node is gone, by the number that it had last, in case that it was killed.
+
+    A SuperLink that has not heard so takes a node that comes back for a second one and lets it in after a minute only.
+    """
+    path = key.with_suffix(NUMBER)
+    with contextlib.suppress(OSError, ValueError, httpx.HTTPError), Api(address, authority=authority) as api:
+        gone = DeactivateNodeRequest(node_id=int(path.read_text()))
+        api.ask("/v1/fleet/deactivate-node", gone, DeactivateNodeResponse, signed(key_in(key)))
 
 
 def await_listener(address: str) -> None:
     """Return when somebody listens at the address: Flower would wait up to 20 s after the server is up."""
-    host, _, port = address.rpartition(":")
+    (host, _, port), pauses = address.rpartition(":"), Pauses(KNOCK, LONGEST)
     while proxy_for(host.strip("[]")) is None:
         with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK):
             return
-        time.sleep(KNOCK)
+        time.sleep(pauses.next())
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from choral.backends import relay
 from choral.backends.flower.api import PIECE
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
+from choral.backends.flower.gate import LATE
 from choral.errors import ConfigError
 
 __all__ = ["Children", "Control", "command", "conduct", "connect", "free_address", "serve", "simulate"]
@@ -57,7 +58,8 @@ def serve(
         [
             sys.executable, "-m", "choral.backends.flower.gate", "--listen", address, "--to", str(link),
             "--certificate", str(certificate), "--key", str(key), "--nodes", str(keys),
-            "--most-bytes", str(request_bytes(frame_bytes)), "--patience", str(max(_REQUEST, patience)),
+            "--most-bytes", str(request_bytes(frame_bytes)), "--most-reply", str(reply_bytes(frame_bytes)),
+            "--patience", str(max(_REQUEST, patience)),
         ],
         folder,
     )  # fmt: skip
@@ -89,6 +91,15 @@ def conduct(
     children.start("conductor", [sys.executable, "-m", module, *words], folder)
 
 
+def with_wrong_clocks(folder: Path, devices: Mapping[str, str]) -> frozenset[str]:
+    """The devices, by their nodes' keys (OpenSSH lines), whose clocks are wrong, as the gate in this folder says."""
+    try:
+        late = json.loads((folder / LATE).read_text())
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(id for id, key in devices.items() if late and public_key(key).decode() in late)
+
+
 def request_bytes(frame_bytes: int) -> int:
     """The most that one request of a node may take whose messages have so many bytes: Flower sends them in pieces.
 
@@ -97,6 +108,15 @@ def request_bytes(frame_bytes: int) -> int:
     """
     pieces = -(-frame_bytes // PIECE)
     return min(frame_bytes, PIECE) + 2**16 + 2**12 * (pieces - 1)
+
+
+def reply_bytes(frame_bytes: int) -> int:
+    """The most that all parts of one message of a node may take together, what Flower writes around them included.
+
+    >>> reply_bytes(1000), reply_bytes(40_000_000)
+    (66536, 40094208)
+    """
+    return frame_bytes + 2**16 + 2**12 * (-(-frame_bytes // PIECE) - 1)
 
 
 def simulate(children: Children, folder: Path) -> str:

@@ -3,7 +3,8 @@
 A new kind is a file with its function and its KIND, and one line in KINDS; docs/configuration.md lists them.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from choral.learning.models.built_in import BuiltIn
 from choral.learning.models.cnn import KIND as CNN
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from choral.learning.models.model import MOST_PARAMETERS, Link, Model, Tree, own
 
 __all__ = [
-    "KINDS", "MOST_PARAMETERS", "Link", "Model", "Tree", "binary", "cnn", "linear", "logistic", "losses", "mlp", "own",
-    "slopes",
+    "GIVEN", "KINDS", "MOST_PARAMETERS", "Link", "Maker", "Model", "Tree", "binary", "cnn", "linear", "logistic",
+    "losses", "mlp", "own", "slopes",
 ]  # fmt: skip
 
+Maker: TypeAlias = Callable[..., object]  # takes features= and classes=, and gives a model
+GIVEN = "given"  # the module in the name of a model that no other process can import
 KINDS: dict[str, BuiltIn] = {"logistic": LOGISTIC, "linear": LINEAR, "mlp": MLP, "cnn": CNN}  # the plainest first
 
 

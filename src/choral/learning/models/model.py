@@ -1,10 +1,11 @@
 """Models as pure functions over a flat float32 vector, and a user's own."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,9 @@ class OtherFramework(Protocol):
         weights: NDArray[np.float32],
     ) -> NDArray[np.float32]:
         """The gradient of the weighted sum of the rows' losses, flat."""
+
+    def trained(self, parameters: NDArray[np.float32]) -> Any:  # noqa: ANN401 - of that framework
+        """What was given, in its own framework and with these parameters."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -179,7 +183,7 @@ def own(
     >>> own(lambda seed: jnp.zeros(3), loss, lambda w, rows: rows @ w[:, None], features=3, classes=0).size
     3
     """
-    shape = (features,) if isinstance(features, int) else tuple(features)
+    shape = shape_of_row(features)
     count = math.prod(require_whole("features", size) for size in shape)
     model = Model(
         name=name, features=count, classes=classes, init=init, loss=loss, predict=predict, shape=shape, trainer=trainer
@@ -210,6 +214,16 @@ def own(
             fix=f"Return shape (rows, {classes or 1}).",
         )
     return _with_private(model, tuple(private)) if private else model
+
+
+def shape_of_row(features: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape of a row that has so many features, or that is said as it is.
+
+    >>> shape_of_row(4), shape_of_row((8, 8)), shape_of_row(np.int64(4))
+    ((4,), (8, 8), (4,))
+    """
+    sizes = (features,) if isinstance(features, SupportsIndex) else features
+    return tuple(operator.index(size) if isinstance(size, SupportsIndex) else size for size in sizes)
 
 
 def _with_private(whole: Model, names: tuple[str, ...]) -> Model:

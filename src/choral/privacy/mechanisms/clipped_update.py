@@ -46,7 +46,8 @@ class ClippedUpdate(Mechanism):
 
     def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Event:  # noqa: ARG002 - rounds are alike
         """One update."""
-        return replace(whole_updates(part, 1, noises), delta=reserved)
+        event = whole_updates(part, 1, noises)
+        return replace(event, delta=event.delta + reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S4 with the device's own noise alone."""

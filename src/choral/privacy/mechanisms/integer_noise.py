@@ -1,70 +1,52 @@
 """Whole noise on the grid of the sum, one local step per round (the strict mode): Rule S6."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from choral.plan import LEAST_SCALE, Law
+from choral.plan import LEAST_SCALE
 from choral.privacy.discrete import discrete_gaussian
-from choral.privacy.events import Event, Gaussian, Skellam, Zcdp
+from choral.privacy.events import Gaussian, Skellam, Zcdp
 from choral.privacy.exposure import Exposure
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_server
 
+WholeNoise = Gaussian | Zcdp | Skellam  # what whole noise may count as
+
+# δ of one release: the chance that it is no function of a Gaussian, 3·10^-77 for each of up to 2^31 numbers.
+MISSED = 2.0**-222
 _MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
 _RULES = {"S6": "one step per round, whole-number noise on the grid"}
 _WHY_BATCHES = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
 
 
-def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Skellam:
-    """Whole noise on the grid, one step per round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
+def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> WholeNoise:
+    """Whole noise on the grid (Rules S4, S6 and S7): no unit moves the integers by more than 2/z of its deviation.
 
-    That is what the codec sees to, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model
-    matters here: both events are those of the least deviation, which cost no less than any larger one.
+    The codec sees to that, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model matters
+    here. Where the codec makes discrete Gaussian noise wider by `SMOOTHING` (`Plan.smoothed`), it counts as the
+    Gaussian that it rounds, except for `MISSED`. Other events are those of the least deviation, which cost no less than
+    any larger one.
 
     >>> part = Exposure.of(rounds=4, local_steps=1, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
     ...                    sampling="partition", law="discrete_gaussian")
-    >>> whole_noise(part, 4)
+    >>> whole_noise(part, 4).mu
+    1.0
+    >>> whole_noise(replace(part, codec=1), 4)  # as in plans up to 0.2.0
     Zcdp(rho=0.5, delta=0.0)
     """
     scale = LEAST_SCALE[part.law]
-    return _EVENTS[part.law](part.moves / part.noise_multiplier * scale, scale, uses, honest_noises)
+    l2 = part.moves / part.noise_multiplier * scale
+    if part.law == "skellam":
+        # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
+        return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
+    if part.smoothed:
+        return Gaussian(mu=l2 / scale * math.sqrt(uses / honest_noises), delta=uses * MISSED)
+    return _as_zcdp(l2, scale, uses, honest_noises)
 
 
-def whole_noise_once(part: Exposure, uploads: int, honest_noises: int = 1) -> Event:
-    """The same for noise that is added once (Rule S7): a discrete Gaussian counts as the Gaussian that it rounds.
-
-    The codec makes it wider by `SMOOTHING` for that, as in Rule S8.
-
-    >>> part = Exposure(rounds=4, local_steps=5, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
-    ...                 step_size=0.1, sampling="partition", law="discrete_gaussian", noise_is_added="once",
-    ...                 row_length=1.0)
-    >>> whole_noise_once(part, 4)
-    Gaussian(mu=0.5, delta=0.0)
-    """
-    scale = LEAST_SCALE[part.law]
-    events = _EVENTS | {"discrete_gaussian": _gaussian}
-    return events[part.law](part.moves / part.noise_multiplier * scale, scale, uploads, honest_noises)
-
-
-def _gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Gaussian:
-    return Gaussian(mu=l2 / scale * math.sqrt(uses / honest_noises))
-
-
-def _discrete_gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Zcdp:
+def _as_zcdp(l2: float, scale: int, uses: int, honest_noises: int) -> Zcdp:
     l1 = math.sqrt(_MOST_COORDINATES) * l2
     rho = discrete_gaussian(l1=l1, l2=l2, coordinates=_MOST_COORDINATES, noise=scale, honest_noises=honest_noises)
     return Zcdp(rho=uses * rho)
-
-
-def _skellam(l2: float, scale: int, uses: int, honest_noises: int) -> Skellam:
-    # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
-    return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
-
-
-_EVENTS: dict[Law, Callable[[float, int, int, int], Zcdp | Skellam]] = {
-    "discrete_gaussian": _discrete_gaussian,
-    "skellam": _skellam,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +57,13 @@ class IntegerNoise(Mechanism):
     exactness: str = " or more, in whole numbers"
     why_batches: str = _WHY_BATCHES
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Zcdp | Skellam:
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> WholeNoise:
         """The uses of a record that this round adds."""
         uses = part.uses_after(rounds_before + 1) - part.uses_after(rounds_before)
-        return replace(whole_noise(part, uses, noises) if uses else Zcdp(rho=0.0), delta=reserved)
+        if not uses:
+            return Gaussian(mu=0.0, delta=reserved) if part.smoothed else Zcdp(rho=0.0, delta=reserved)
+        event = whole_noise(part, uses, noises)
+        return replace(event, delta=event.delta + reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S6: any loss function."""

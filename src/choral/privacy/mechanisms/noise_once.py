@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Plan
 from choral.privacy.events import Event, Gaussian, Poisson
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise_once
+from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
 MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
@@ -30,24 +30,7 @@ def movement(plan: Plan) -> float:
     >>> round(movement(plan), 4)
     0.0295
     """
-    return min(2 * plan.clip / plan.batch * pulled_time(plan), 2 * plan.upload_bound)
-
-
-def pulled_time(plan: Plan) -> float:
-    """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
-
-    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0, noise=1.0,
-    ...             sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
-    >>> round(pulled_time(plan), 3)  # nearly the proximal point: κ
-    10.0
-    """
-    if not plan.pull:
-        return plan.local_time
-    if plan.step_size < 1e-9 * plan.pull:  # so weak a pull takes nothing off, and floats could no longer tell
-        return plan.local_time
-    if plan.step_size >= plan.pull:  # devices take more and shorter steps, which never move a model by more
-        return plan.pull
-    return -plan.pull * math.expm1(plan.local_steps * math.log1p(-plan.step_size / plan.pull))
+    return min(2 * plan.clip / plan.batch * plan.pulled_time, 2 * plan.upload_bound)
 
 
 def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> Event:
@@ -57,7 +40,8 @@ def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> 
     step of rule S5 whose noise is σ_u in units of Δ/2.
     """
     if part.strict:
-        return replace(whole_noise_once(part, count, noises), delta=reserved)
+        event = whole_noise(part, count, noises)
+        return replace(event, delta=event.delta + reserved)
     if part.sampled:
         multiplier = 2 * part.noise / movement(part) * math.sqrt(noises)
         return Poisson(noise_multiplier=multiplier, probability=part.batch / part.rows, steps=count, delta=reserved)
