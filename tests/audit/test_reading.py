@@ -26,9 +26,9 @@ def test_the_command_prints_the_bound_and_what_was_tried(capsys):
     assert shown["survived"] and shown["lower_bound"] <= shown["proved_epsilon"] and shown["other_rows_moved"] == 0
 
 
-@pytest.mark.parametrize("rounds", [1, 10])
-def test_where_a_row_decides_the_order_of_all_dates_even_one_round_refutes_the_claim_of_ten(monkeypatch, rounds):
-    """As files were read in 0.2.0: one round of ten, whose ε = 1 is for all ten, shows ε ≥ 5."""
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_where_a_row_decides_the_order_of_all_dates_even_one_round_refutes_the_claim_of_three(monkeypatch, rounds):
+    """As files were read in 0.2.0: one round of three, whose ε = 1 is for all three, shows ε ≥ 5."""
     by_itself = Format.days
 
     def by_all(self, cells):

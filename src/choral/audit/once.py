@@ -156,7 +156,6 @@ def once_case(
     unit: UnitName = "record",
     sampling: Sampling = "partition",
     alone: bool = False,
-    rounds: int = 3,
 ) -> OnceCase:
     """The case with the least noise for which rule S7 proves `epsilon`, by default with the secure sum.
 
@@ -172,7 +171,7 @@ def once_case(
     worlds = worlds or (persons() if in_groups else canaries())
     rows = len(worlds[0][1])
     drawn = Plan(
-        devices=COMPANY, cohort=COMPANY, rounds=rounds, rows=rows, batch=rows, local_steps=local_steps,
+        devices=COMPANY, cohort=COMPANY, rounds=3, rows=rows, batch=rows, local_steps=local_steps,
         step_size=step_size, clip=1.0, noise=1.0, sampling=sampling, noise_is_added="once", row_length=row_length,
         unit=unit, rows_per_person=VISITS if in_groups else 0,
     )  # fmt: skip

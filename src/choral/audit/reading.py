@@ -20,7 +20,7 @@ from choral.learning.columns import Format, Numeric, declare, encode
 from choral.learning.tables import encode_labels, read_one
 from choral.run.watch import Watch, unwatched
 
-ROWS, ROUNDS = 400, 10
+ROWS = 400
 VISIT = declare("visit", {"dates": ["2020-01-01", "2020-12-31"], "missing": "2020-07-01"})
 SCORE = Numeric(name="score", low=-1000, high=1000)
 SLASHES = [f"{1 + row % 12:02}/{1 + row * 5 % 12:02}/2020" for row in range(1, ROWS)]
@@ -107,7 +107,7 @@ def reading_case(
     (0, 7, 4)
     """
     found = [(pair, worlds) for pair in PAIRS if (worlds := _worlds(pair)) is not None]
-    given = {"epsilon": epsilon, "trainings": trainings, "confidence": confidence, "seed": seed, "rounds": ROUNDS}
+    given = {"epsilon": epsilon, "trainings": trainings, "confidence": confidence, "seed": seed}
     cases = [once_case(worlds=worlds, **given) for _, worlds in found]  # type: ignore[arg-type]
     apart = [float(np.linalg.norm(case.clean(1) - case.clean(0))) for case in cases]
     worst = int(np.argmax(apart))
