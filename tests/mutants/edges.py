@@ -89,9 +89,9 @@ READING: list[Mutant] = [
     ),
     bug(
         "an approval that leaves its format open",
-        "choral.deploy.site:Home.approve",
+        "choral.deploy.site:Home.accept",
         "held.written",
-        "written",
+        "OPEN",
         "tests/deploy/test_site.py::test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it",
     ),
 ]
