@@ -17,8 +17,8 @@
   choral audit --case s7-sampled         the same with one secret draw of rows
                                          per round
   choral audit --case ask                rule S8: it sees the sums of answers
-  choral audit --case reading            rule S7 for two files that differ in one
-                                         row, read as a site reads them
+  choral audit --case reading            rule S7 for two files that differ in
+                                         one row, read as a site reads them
   choral audit --case person             rule S7 for a person with five rows
   choral audit --case float-sum          whether one record can steer how the
                                          rows after it are rounded
