@@ -158,7 +158,7 @@ def _limits(study: "Agreement") -> list[str]:
     attempts = count(spare, "attempt")
     return [
         f"LIMITS    {flag} {up(epsilon)} at a site of {count(study.plan.rows, 'row')} has room for {attempts} that "
-        f"may fail; a site with more rows needs less",
+        f"may fail; a site with more rows never needs more",
     ]
 
 
