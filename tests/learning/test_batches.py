@@ -58,11 +58,23 @@ def test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_th
         assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= poisson_room.OVERFLOW
 
 
-@pytest.mark.parametrize("rows", [300, 1000, 10**6])
-@pytest.mark.parametrize("batch", [1, 20, 244])
-def test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches(rows, batch):
+def drawn_often(rows, batch, delta):
+    """A plan of 8,000 batches with the reserves that follow this δ."""
     shape = {"devices": 1, "cohort": 1, "rounds": 800, "local_steps": 10, "rows": rows, "batch": batch}
-    plan = with_reserves(Plan(**shape, step_size=1.0, clip=1.0, noise=1.0), 1e-8)
+    return with_reserves(Plan(**shape, step_size=1.0, clip=1.0, noise=1.0), delta)
+
+
+def test_coins_that_would_take_more_than_half_of_delta_are_refused():
+    assert 8000 * rounded_coin(244 / 300) > 5e-9
+    with pytest.raises(PlanError, match="CH204 8,000 Poisson batches"):
+        drawn_often(300, 244, 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch"), [(rows, batch) for rows in (300, 1000, 10**6) for batch in (1, 20, 244) if batch / rows < 0.8]
+)
+def test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches(rows, batch):
+    plan = drawn_often(rows, batch, 1e-8)
     draws = 8000 * rounded_coin(batch / rows)
     assert draws > 0.9 * plan.overflow  # and by SciPy, the chance that the companions of a record fill a batch:
     room = drawer_of(plan).room(rows)
