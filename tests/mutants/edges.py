@@ -88,6 +88,27 @@ READING: list[Mutant] = [
         ALONE + "test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes",
     ),
     bug(
+        "numbers of NumPy in a column of objects",
+        READERS + "_plain",
+        "isinstance(cell, np.number | np.bool_)",
+        "False",
+        ALONE + "test_numbers_of_numpy_are_read_alike_in_a_column_of_numbers_and_in_one_of_objects",
+    ),
+    bug(
+        "whole labels stand for places next to classes that are numbers",
+        "choral.learning.arrays:label_cells",
+        "any(name.lstrip('-').isdigit() for name in classes)",
+        "all(name.lstrip('-').isdigit() for name in classes)",
+        ALONE + "test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes",
+    ),
+    bug(
+        "kept embeddings of cells that were read in another way",
+        "choral.deploy.embeddings:KeepingEncoder.path_for",
+        "repr(table.written)",
+        "''",
+        "tests/deploy/test_embeddings.py::test_cells_that_are_read_in_another_way_have_their_own_embeddings",
+    ),
+    bug(
         "an approval that leaves its format open",
         "choral.deploy.site:Home.accept",
         "held.written",
@@ -426,9 +447,17 @@ APPROVALS: list[Mutant] = [
     bug(
         "a turn that is paid for on a full disk",
         "choral.protocol.vault:Vault.room",
-        "len(self._sealed_bytes()) + _GROWTH",
+        "len(self._sealed_bytes(expected)) + _GROWTH",
         "0",
         "tests/protocol/test_vault.py::test_a_vault_without_room_says_so_before_anything_else_happens",
+    ),
+    bug(
+        "a turn that is paid for without room for its keys",
+        "choral.protocol.device:Device._pay",
+        "self.vault.room(memory)",
+        "self.vault.room()",
+        "tests/protocol/test_device.py::"
+        "test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged",
     ),
     bug(
         "charges of a round that nobody counts",
