@@ -109,6 +109,13 @@ READING: list[Mutant] = [
         "tests/deploy/test_embeddings.py::test_cells_that_are_read_in_another_way_have_their_own_embeddings",
     ),
     bug(
+        "persons numbered by their names",
+        "choral.learning.owners:in_order",
+        "np.sort(first), np.argsort(np.argsort(first))[code.ravel()]",
+        "first, code.ravel()",
+        "tests/learning/test_owners.py::test_a_person_in_the_place_of_another_changes_the_device_of_nobody_else",
+    ),
+    bug(
         "an approval that leaves its format open",
         "choral.deploy.site:Home.accept",
         "held.written",
