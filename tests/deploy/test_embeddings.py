@@ -105,7 +105,7 @@ def test_other_cells_another_encoder_or_other_ranges_have_their_own_embeddings(m
 
 def test_cells_that_are_read_in_another_way_have_their_own_embeddings(made, tmp_path):
     """Approved again with another order of dates, a site went on with the embeddings of the first one."""
-    sites, file = made
+    sites, _ = made
     inputs = (declare("visit", {"dates": ["2020-01-01", "2020-12-31"]}), declare("age", {"bounds": [0, 100]}))
     encoder = Encoder.read(encoders.linear(tmp_path / "two.onnx", MATRIX[:2]), bounds=(-1, 1), inputs=inputs)
     path = tmp_path / "site.csv"

@@ -49,4 +49,4 @@ def test_a_person_in_the_place_of_another_changes_the_device_of_nobody_else(part
         shares = holders([("", table("a"))], labels, whose, device_column=None, **settings)
         found.append({device: rows.tolist() for device, rows in shares.items()})
     assert all(one == found[0] for one in found)
-    assert sorted(sum(found[0].values(), [])) == list(range(400))
+    assert sorted(row for rows in found[0].values() for row in rows) == list(range(400))

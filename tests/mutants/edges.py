@@ -116,6 +116,13 @@ READING: list[Mutant] = [
         "tests/learning/test_owners.py::test_a_person_in_the_place_of_another_changes_the_device_of_nobody_else",
     ),
     bug(
+        "columns that only questions read are not approved",
+        "choral.run.agreement:Agreement.digest_of",
+        "(*self.reads, self.target.name, *person, *asked)",
+        "(*self.reads, self.target.name, *person)",
+        "tests/deploy/test_asking.py::test_a_column_that_only_questions_read_is_approved_with_the_table",
+    ),
+    bug(
         "an approval that leaves its format open",
         "choral.deploy.site:Home.accept",
         "held.written",
@@ -463,8 +470,7 @@ APPROVALS: list[Mutant] = [
         "choral.protocol.device:Device._pay",
         "self.vault.room(memory)",
         "self.vault.room()",
-        "tests/protocol/test_device.py::"
-        "test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged",
+        "tests/protocol/test_device.py::test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged",
     ),
     bug(
         "charges of a round that nobody counts",
