@@ -8,6 +8,7 @@ import pytest
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.cli import main
+from choral.deploy.agent import Agent
 from choral.deploy.asking import ask_terms, put
 from choral.deploy.public_test import keep_test
 from choral.deploy.serving import run_folder
@@ -232,3 +233,19 @@ def test_a_site_with_more_rows_than_an_answer_has_room_for_is_refused_when_it_ap
     with pytest.raises(TableError, match=r"CH206 .* rows of one device, and a question has room for 3\. Nothing was"):
         asking.approve()
     assert not any(home.ledger_path.exists() for home in asking.homes.values())
+
+
+@pytest.mark.parametrize("columns", ["", 'columns = ["age", "name"]\n'])
+def test_a_column_that_only_questions_read_is_approved_with_the_table(tmp_path, columns):
+    """The digest of an approval left out columns that training ignores: a question was answered from other cells."""
+    job = ASKING.replace('label = "sick"', 'label = "sick"\nignore = ["smokes"]') + columns
+    sites = Consortium(tmp_path, job=job)
+    sites.approve("hill")
+    home, path = sites.homes["hill"], sites.tables["hill"]
+    with Agent(home):
+        pass
+    text = path.read_text()
+    path.write_text(text.replace("CANARY1x7,", "another,") if columns else text.replace(",yes,", ",no,", 1))
+    assert path.read_text() != text
+    with pytest.raises(TableError, match="CH313"):
+        Agent(home)

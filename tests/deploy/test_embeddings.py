@@ -9,6 +9,7 @@ import pytest
 from choral.deploy.embeddings import FOLDER, KeepingEncoder
 from choral.deploy.site import Home
 from choral.errors import ConfigError, TableError, TrustError
+from choral.learning.columns import Format, declare
 from choral.learning.encoder import Encoder
 from choral.record import read_run
 from choral.run.folder import read_parameters
@@ -100,6 +101,22 @@ def test_other_cells_another_encoder_or_other_ranges_have_their_own_embeddings(m
     assert len(kept_in(home)) == 3
     kept.path_for(table).write_bytes(b"damaged")
     assert (kept.of_table(table) == first).all()
+
+
+def test_cells_that_are_read_in_another_way_have_their_own_embeddings(made, tmp_path):
+    """Approved again with another order of dates, a site went on with the embeddings of the first one."""
+    sites, _ = made
+    inputs = (declare("visit", {"dates": ["2020-01-01", "2020-12-31"]}), declare("age", {"bounds": [0, 100]}))
+    encoder = Encoder.read(encoders.linear(tmp_path / "two.onnx", MATRIX[:2]), bounds=(-1, 1), inputs=inputs)
+    path = tmp_path / "site.csv"
+    path.write_text("visit,age,sick\n03/04/2020,25,no\n11/12/2020,61,yes\n")
+    found = []
+    for order in ("day first", "month first"):
+        table = sites.agreement.table_in(path, Format(dates=order))
+        kept = KeepingEncoder(**encoder.__getstate__(), home=tmp_path)
+        found.append(kept.of_table(table))
+        assert found[-1].tobytes() == encoder.of_table(table).tobytes()
+    assert found[0].tobytes() != found[1].tobytes()
 
 
 def test_the_approval_shows_the_encoder_and_a_file_that_changes_later_is_refused(made, tmp_path):

@@ -207,6 +207,17 @@ def test_a_replaced_cell_of_a_data_frame_changes_no_other_row_whatever_the_types
     assert read > 200
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int8, np.bool_])
+@pytest.mark.parametrize("cell", ["x", None, "", Decimal("2.5")])
+def test_numbers_of_numpy_are_read_alike_in_a_column_of_numbers_and_in_one_of_objects(kind, cell):
+    """One text makes a column of float32 one of objects: 1.0 was the level "1" in the one and "1.0" in the other."""
+    column = Categorical(name="code", levels=("0", "1", "True", "False", "rest"), missing="rest", other="rest")
+    plain = from_frame(pandas.DataFrame({"code": np.array([1, 0, 1], kind)}))
+    mixed = from_frame(pandas.DataFrame({"code": pandas.Series([kind(1), kind(0), cell], dtype=object)}))
+    assert encode(plain, [column])[:2].tobytes() == encode(mixed, [column])[:2].tobytes()
+    assert asked.numbers(plain, "code")[:2].tobytes() == asked.numbers(mixed, "code")[:2].tobytes()
+
+
 def test_a_replaced_cell_of_a_parquet_file_changes_no_other_row(tmp_path):
     path, target = tmp_path / "site.parquet", LABELS[0]
     parquet.write_table(pyarrow.table(TYPED), path)
@@ -248,7 +259,7 @@ NUMBERS = st.sampled_from([0, 1, -3, 0.5, 2**24 + 1, 2**60 + 2**36 + 1, True, 1e
 def test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes(tmp_path, row, label):
     """2⁶⁰ + 2³⁶ + 1 lies between two numbers of float32: rounded once or twice, it is one or the other."""
     rows, labels = [[2**60 + 2**36 + 1, 1], [5, 2**24 + 1], [0, 3]], [0, 1, 1]
-    for classes in (["no", "yes"], ["0", "1"], ["1", "0"]):
+    for classes in (["no", "yes"], ["0", "1"], ["1", "0"], ["no", "0", "1"]):
         found = []
         for number, (features, own) in enumerate(((rows, labels), ([*rows[:2], row], [*labels[:2], label]))):
             path = tmp_path / f"{number}.npz"

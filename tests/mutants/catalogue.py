@@ -382,7 +382,7 @@ MUTANTS = [
         "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",
         "tests/learning/test_persons.py::"
         "test_one_person_moves_an_upload_with_noise_once_by_no_more_than_the_rule_says"),
-    bug("persons that are drawn by their rows", "choral.learning.persons:grouped",
+    bug("persons that are drawn by their rows", "choral.learning.owners:in_order",
         "np.argsort(np.argsort(first))[code.ravel()]", "np.arange(len(persons)) % len(first)",
         "tests/learning/test_persons.py::test_replacing_a_person_changes_no_other_unit"),
     bug("a person's charge that says record", "choral.privacy.mechanisms:against_everyone",

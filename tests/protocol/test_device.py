@@ -1,5 +1,6 @@
 """What a device refuses, one test for each line of "What a device refuses" in docs/secure-sum.md."""
 
+import contextlib
 import random
 import tracemalloc
 from dataclasses import replace
@@ -26,7 +27,7 @@ from choral.protocol.messages import (
     pack,
     pack_numbers,
 )
-from choral.protocol.vault import Vault
+from choral.protocol.vault import FileStore, Memory, Vault
 from choral.secagg.graph import sparse
 from choral.secagg.keys import Identity
 from tests.attacks.loot import Loot, after_upload
@@ -198,6 +199,26 @@ def test_it_refuses_to_send_what_it_can_not_remember(world):
     world.stores[0].write = full
     assert refusal_of(world, omega(world, nonces)) == "CH801"
     assert world.ledgers[0].charged == [(0, 0)]  # charged and not sent: never the other way round
+
+
+def test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged(tmp_path, monkeypatch):
+    """In the first turn a memory grows by a key for each peer: with 520 sites by more than what was kept free."""
+    monkeypatch.setattr("choral.protocol.vault._GROWTH", 512)
+    world, kept = World(), []
+    identity, store = world.identities[0], FileStore(tmp_path / "vault")
+    Vault.create(store, Memory(id=identity.id, secret=identity.to_bytes()))
+    world.stores[0], found = store, FileStore.room
+
+    @contextlib.contextmanager
+    def room(self, size):
+        with found(self, size) as write:
+            yield lambda data: kept.append(size - len(data)) or write(data)
+
+    monkeypatch.setattr(FileStore, "room", room)
+    world.devices[0] = world.start(0)
+    nonces = world.muster().nonces
+    assert isinstance(world.read(world.devices[0].answer(omega(world, nonces))), Upload)
+    assert len(kept) == 1 and kept[0] >= 0, "bytes that were written beyond the room"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from choral.run.folder import read_parameters, tensors
 from choral.run.study import encoder_of
 
 FOLDER = "embeddings"
-_FORM = "2"  # embeddings of the first form were kept before operators were read strictly: they are made again
+_FORM = "3"  # earlier ones were kept before operators were read strictly, or without how cells are read: made again
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,5 +50,5 @@ class KeepingEncoder(Encoder):
 
     def path_for(self, table: Table) -> Path:
         """Where the embeddings of a table are kept, by the digests of all that they follow from."""
-        key = "\n".join((_FORM, table.digest(self.reads), self.sha256, repr(self.inputs)))
+        key = "\n".join((_FORM, table.digest(self.reads), repr(table.written), self.sha256, repr(self.inputs)))
         return self.home / FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"

@@ -84,13 +84,14 @@ def _codes(labels: NDArray[Any], classes: Sequence[str], source: str) -> NDArray
 def label_cells(labels: NDArray[Any], classes: Sequence[str] | None) -> list[Cell]:
     """Labels as the cells of a table: whole numbers stand for the classes in their order, from 0.
 
-    Where the classes are numbers themselves, a whole number is the name of one.
+    Where a class is a number itself, a whole number is the name of one: one label that is a float or a text makes all
+    labels of a file floats or texts, which are names.
 
     >>> label_cells(np.array([1, 0]), ["no", "yes"]), label_cells(np.array([7, 3]), ["3", "7"])
     (['yes', 'no'], [7, 3])
     """
     given: list[Cell] = labels.tolist()
-    if not classes or labels.dtype.kind not in "iub" or all(name.lstrip("-").isdigit() for name in classes):
+    if not classes or labels.dtype.kind not in "iub" or any(name.lstrip("-").isdigit() for name in classes):
         return given
     return [classes[label] if 0 <= label < len(classes) else label for label in given]
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from choral.errors import PlanError
 from choral.learning.models import Model, Tree
+from choral.learning.owners import in_order
 from choral.learning.records import Labels, Records, by
 from choral.learning.splits import Split, hold_out
 from choral.plan import Plan
@@ -34,14 +35,13 @@ def grouped(features: NDArray[np.float32], labels: Labels, persons: NDArray[Any]
     >>> units[..., 0].tolist(), units[..., USED].tolist()
     ([[1.0, 3.0], [2.0, 2.0]], [[1.0, 1.0], [1.0, 0.0]])
     """
-    _, first, code = np.unique(persons, return_index=True, return_inverse=True)
-    unit = np.argsort(np.argsort(first))[code.ravel()]  # numbered in the order of their first rows
+    first, unit = in_order(persons)
     together = np.argsort(unit, kind="stable")
     starts = np.searchsorted(unit[together], np.arange(len(first)))
     place = np.empty_like(unit)
     place[together] = np.arange(len(unit)) - starts[unit[together]]
     rows = np.concatenate([features, labels[:, None], np.ones((len(labels), 1))], axis=1).astype(np.float32)
-    units = np.repeat(rows[np.sort(first), None], most, axis=1)
+    units = np.repeat(rows[first, None], most, axis=1)
     units[..., USED] = 0
     kept = place < most
     units[unit[kept], place[kept]] = rows[kept]

@@ -353,7 +353,7 @@ def from_frame(frame: DataSource, given: Format = OPEN, *, source: str = "data f
     except ValueError:
         raise _named_twice(source) from None
     written = given.over(Format(decimal=".", dates="iso", empty=EMPTY))
-    cells = {str(name): _as_texts(known.get_column(name).to_list()) for name in known.columns}
+    cells = {str(name): _plain(known.get_column(name).to_list()) for name in known.columns}
     table = Table(source=source, columns=cells, written=written)
     if len(table.columns) != len(known.columns):
         raise _named_twice(source)
@@ -362,11 +362,24 @@ def from_frame(frame: DataSource, given: Format = OPEN, *, source: str = "data f
     return table
 
 
-def _as_texts(cells: list[Cell]) -> list[Cell]:
-    """The cells, with texts for bytes: one cell of bytes makes Arrow write all texts of its column as bytes."""
-    if bytes not in set(map(type, cells)):
+def _plain(cells: list[Cell]) -> list[Cell]:
+    """The cells, with texts for bytes, and Python's numbers for NumPy's, so that the type of a column changes none.
+
+    One cell of bytes makes Arrow write all texts of its column as bytes. One text makes a column of a frame hold
+    objects, in which NumPy's numbers stay what they are; in a column of numbers they are Python's.
+    """
+    import numpy as np
+
+    if not any(issubclass(kind, bytes | np.number | np.bool_) for kind in set(map(type, cells))):
         return cells
-    return [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in cells]
+    return [
+        cell.decode(errors="replace")
+        if isinstance(cell, bytes)
+        else cell.item()
+        if isinstance(cell, np.number | np.bool_)
+        else cell
+        for cell in cells
+    ]
 
 
 def frame_of(rows: Sequence[Mapping[str, object]]) -> Any:  # noqa: ANN401 - pandas is optional, so its type can't be named

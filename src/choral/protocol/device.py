@@ -248,14 +248,14 @@ class Device:
         An update that can't be sent leads to a refusal, which reveals something of the data as well: a server that
         could have refusals for nothing would ask until the noise is averaged away.
         """
-        with self.vault.room() as put:  # first: what can't be written down must not be paid for
+        memory = self._pairs.stepped(self.vault.memory, turn)
+        with self.vault.room(memory) as put:  # first: what can't be written down must not be paid for
             receipt = self._charge(turn.round, turn.attempt)
             attempts = self._charged(turn.round) + 1
             kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
             if self._root is not None:
                 kept["roots"] = (*self.vault.memory.roots, self._root)[-MOST_ROOTS:]
             kept["opened"] = self.vault.opened_after(receipt.entries)
-            memory = self._pairs.stepped(self.vault.memory, turn)
             put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
     def _check_cohort(self, message: Omega | Paths, model: memoryview) -> Cohort | PartOfCohort:

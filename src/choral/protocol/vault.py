@@ -26,7 +26,7 @@ VERSION = 7
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
-_GROWTH = 2**16  # bytes by which a memory may grow in a turn: keys with hundreds of peers, a root, a receipt
+_GROWTH = 2**16  # bytes by which a memory may grow in a turn, beyond the keys with its peers: a root, a receipt
 _ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
 SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
@@ -222,9 +222,12 @@ class Vault:
         self.put(msgspec.structs.replace(self.memory, **changes))
 
     @contextlib.contextmanager
-    def room(self) -> Iterator[Callable[[Memory], None]]:
-        """A `put` for whose bytes there is room by now: a full disk is refused (CH801) before anything is charged."""
-        with self.store.room(len(self._sealed_bytes()) + _GROWTH) as write:
+    def room(self, expected: Memory | None = None) -> Iterator[Callable[[Memory], None]]:
+        """A `put` for whose bytes there is room by now: a full disk is refused (CH801) before anything is charged.
+
+        `expected` is a memory that is about as long as the one that will be put, where it is longer than this one.
+        """
+        with self.store.room(len(self._sealed_bytes(expected)) + _GROWTH) as write:
             yield lambda memory: self.put(memory, write)
 
     def put(self, memory: Memory, write: Callable[[bytes], None] | None = None) -> None:
@@ -288,10 +291,10 @@ class Vault:
         """
         self.put(Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt))
 
-    def _sealed_bytes(self) -> bytes:
+    def _sealed_bytes(self, memory: Memory | None = None) -> bytes:
         nonce = os.urandom(12)
         header = _HEADER.pack(MAGIC, VERSION, self.sealed, self._salt, nonce)
-        body = msgspec.msgpack.encode(self.memory)
+        body = msgspec.msgpack.encode(memory or self.memory)
         return header + _close(self._key, nonce, header, body)
 
 

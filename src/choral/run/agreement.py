@@ -34,6 +34,7 @@ from choral.protocol.terms import WHOLE_LISTS, Terms
 from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.planning import plan_of
+from choral.run.questions import declared_columns
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, maker_in, model_of
 from choral.secagg.hybrid import HYBRID
 from choral.secagg.keys import Roster, digest, safety_number
@@ -290,9 +291,10 @@ class Agreement:
         return units, np.zeros(len(units), labels.dtype)
 
     def digest_of(self, table: Table) -> str:
-        """SHA-256 of all that training reads of a table, in the order of its rows."""
+        """SHA-256 of all that training and questions read of a table, in the order of its rows."""
         person = () if self.job.data.person is None else (self.job.data.person,)
-        return table.digest([*self.reads, self.target.name, *person])
+        asked = declared_columns(self.job) if self.job.ask.allowed else ()
+        return table.digest(list(dict.fromkeys((*self.reads, self.target.name, *person, *asked))))
 
     @cached_property
     def settled(self) -> Study:
