@@ -273,6 +273,13 @@ PROOFS: list[Mutant] = [
         LOST,
     ),
     bug(
+        "moments without what floats lose",
+        "choral.privacy.poisson:renyi",
+        "4 * losses.UNIT * (2 * order - 1)",
+        "0 * losses.UNIT * (2 * order - 1)",
+        "tests/privacy/test_poisson.py::test_moments_of_a_step_are_never_below_the_exact_ones",
+    ),
+    bug(
         "losses rounded down to the grid",
         "choral.privacy.losses:of_step",
         "probabilities[1:] += upper",
