@@ -261,8 +261,8 @@ PROOFS: list[Mutant] = [
     bug(
         "transforms that lose nothing",
         "choral.privacy.losses:Tilted._lost",
-        "math.sqrt(squares) * self.error + math.exp(_TAIL) * most",
-        "math.exp(_TAIL) * most",
+        "math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most",
+        "2 * math.exp(_TAIL) * most",
         LOST,
     ),
     bug(
