@@ -112,7 +112,9 @@ def deploys(folder: Path, setting: str, pattern: str, declared: str) -> bool:
     try:
         job = parse(job_text(folder, declared, setting, pattern), source=str(folder / "choral.toml"))
         cards = [card_of(Identity.fresh(name), node_key()[1]) for name in ("one", "two", "three")]
-        study = Agreement.make(job, cards, run="tried", address="localhost:9092", certificate="")
+        study = Agreement.make(
+            job, cards, run="tried", address="localhost:9092", certificate="", server_key=bytes(32).hex()
+        )
         study.units_of(study.table_in(sorted(folder.glob(pattern))[0]))
     except ChoralError:
         return False

@@ -233,13 +233,15 @@ def test_a_servers_status_says_by_which_code_a_site_has_refused_until_it_takes_p
 
 
 def test_a_servers_screen_says_who_is_missing_why_and_that_it_is_back(capsys):
-    def looks(connected, **why):
+    def looks(connected, *, seen=("hill", "lake"), **why):
         state = {"state": "round", "connected": connected, "why": why, "gone": {}, "excluded": []}
-        return {**state, "devices": ["hill", "lake"], "last_seen": {"hill": "10:00", "lake": "10:05"}}
+        last_seen = {name: when for name, when in (("hill", "10:00"), ("lake", "10:05")) if name in seen}
+        return {**state, "devices": ["hill", "lake"], "last_seen": last_seen}
 
     before = {}
     for one in (
-        looks(["hill", "lake"]), looks(["hill"]), looks(["hill"]), looks(["hill"], lake="CH905"),
+        looks([], seen=()), looks(["hill"], seen=["hill"]), looks(["hill", "lake"]), looks(["hill"]), looks(["hill"]),
+        looks(["hill"], lake="CH905"),
         looks(["hill"], lake="CH901"), looks(["hill", "lake"]), looks(["hill", "lake"]),
     ):  # fmt: skip
         before = tell_changes(before, one)

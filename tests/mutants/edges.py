@@ -260,7 +260,7 @@ PROOFS: list[Mutant] = [
     ),
     bug(
         "transforms that lose nothing",
-        "choral.privacy.losses:Tilted._lost",
+        "choral.privacy.losses:Tilted.lost",
         "math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most",
         "2 * math.exp(_TAIL) * most",
         LOST,
@@ -584,7 +584,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a site's page without failed attempts",
-        "choral.deploy.site_result:_of_the_run",
+        "choral.deploy.site_result:claimed_of_the_run",
         "np.maximum(rounds[own], paid)",
         "rounds[own]",
         SITE_PAGES + "test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost",

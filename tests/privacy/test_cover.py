@@ -31,7 +31,7 @@ def test_the_least_mu_itself_covers_every_point_of_the_curve_and_is_no_less_than
     not cover, must not pass for it.
     """
     found = cover.least_mu(frozenset(uploads), SLACK)
-    epsilons, deltas = cover._curve(frozenset(uploads), SLACK)
+    epsilons, deltas = cover.curve_of(frozenset(uploads), SLACK)
 
     def short(mu):
         gaussian = np.exp([gdp_log_delta(epsilon / mu, mu) for epsilon in epsilons[1:]])

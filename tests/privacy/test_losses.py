@@ -135,11 +135,11 @@ def test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_s
         whole = poisson.composed(steps, 0.0, poisson.grid_width(steps, 0.0, 25.0))
         law = whole.tilted(whole.tilt_for(delta))
         epsilon = poisson.epsilon(steps, delta=delta)
-        lost = math.exp(law.log_scale - law.tilt * epsilon) * law._lost
+        lost = math.exp(law.log_scale - law.tilt * epsilon) * law.lost
         assert 0 < lost < whole.floor / 10
         # By hand: 8u per level of a transform for each step, and the weights e^{−tilt·y}(1 − e^{−y}) of all points.
         (step, count), y = whole.parts[0], np.arange(len(law.law)) * law.width
         own = step.probabilities * np.exp(law.tilt * step.points - step.log_moment(law.tilt))
         counted = count * math.log2(len(law.law)) * 8 * losses.UNIT * np.linalg.norm(own)
-        assert law._lost >= counted * np.linalg.norm(np.exp(-law.tilt * y) * -np.expm1(-y))
+        assert law.lost >= counted * np.linalg.norm(np.exp(-law.tilt * y) * -np.expm1(-y))
         assert whole.raised < 1e-8 * epsilon

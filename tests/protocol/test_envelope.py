@@ -54,7 +54,7 @@ def test_a_frame_of_the_server_is_opened_once_and_a_later_one_after_it():
 
 
 def test_a_frame_is_signed_for_itself_while_another_thread_sends_another(monkeypatch):
-    speaker, packed, others = Speaker(KEY, study=STUDY, first=1), envelope._REQUEST, []
+    speaker, packed, others = Speaker(KEY, study=STUDY, first=1), envelope.REQUEST, []
 
     class Interrupted:
         """Where the numbers of a head are packed, another frame is sent."""
@@ -65,7 +65,7 @@ def test_a_frame_is_signed_for_itself_while_another_thread_sends_another(monkeyp
                 others[0] = speaker.head(3, b"another") + b"another"
             return packed.pack(*fields)
 
-    monkeypatch.setattr(envelope, "_REQUEST", Interrupted())
+    monkeypatch.setattr(envelope, "REQUEST", Interrupted())
     head = speaker.head(2, b"one")
     monkeypatch.undo()
     assert Site().opened(head + b"one") == b"one" and Site(device=3).opened(others[0]) == b"another"

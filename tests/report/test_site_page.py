@@ -138,11 +138,11 @@ def test_the_headline_is_the_proved_figure_of_the_coordinators_report_and_others
 
 
 def test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost(ended_study):
-    from choral.deploy.site_result import _of_the_run
+    from choral.deploy.site_result import claimed_of_the_run
 
-    planned, more = (_of_the_run(ended_study.agreement, "hill", paid) for paid in (3, 5))
+    planned, more = (claimed_of_the_run(ended_study.agreement, "hill", paid) for paid in (3, 5))
     assert more.against_everyone.epsilon > planned.against_everyone.epsilon
-    assert _of_the_run(ended_study.agreement, "hill", 0) == planned
+    assert claimed_of_the_run(ended_study.agreement, "hill", 0) == planned
 
 
 def test_the_page_has_plain_words_the_picture_what_is_not_covered_columns_rows_and_parties(end):

@@ -158,7 +158,7 @@ def _limits(study: "Agreement") -> list[str]:
     attempts = count(spare, "attempt")
     return [
         f"LIMITS    {flag} {up(epsilon)} at a site of {count(study.plan.rows, 'row')} has room for {attempts} that "
-        f"may fail; a site with more rows needs less",
+        f"may fail; a site with more rows never needs more",
     ]
 
 
@@ -237,11 +237,13 @@ def tell_changes(before: dict[str, str], current: "StudyStatus") -> dict[str, st
         return before
     seen = Presence(connected=current["connected"], last_seen=current["last_seen"])
     gone, excluded, why = current["gone"], current["excluded"], current["why"]
-    now = {name: standing(name, seen, gone, excluded, why) for name in current["devices"]}
-    ever = seen["last_seen"]
+    known = {*seen["last_seen"], *why, *gone}  # who was never here has not gone, and is not back when it comes
+    now = {
+        name: standing(name, seen, gone, excluded, why) if name in known else "connected" for name in current["devices"]
+    }
     for name, stands in now.items():
         kind, old = (re.sub(r" since [^ ]*\b", "", one) for one in (stands, before.get(name, "connected")))
-        if kind != old and (name in ever or name in why or name in gone):
+        if kind != old:
             print(terminal.wrap(f"{name}: {'is back' if stands == 'connected' else stands}"), flush=True)
     return now
 

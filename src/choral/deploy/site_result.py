@@ -60,7 +60,7 @@ def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
         server=study.file.address,
         plan=study.plan,
         against=study.settled.costs.against,
-        privacy=_of_the_run(study, home.joined.name, receipt.paid or 0),
+        privacy=claimed_of_the_run(study, home.joined.name, receipt.paid or 0),
         paid=receipt.paid or 0,
         record=receipt.record,
         model=hashlib.sha256(parameter_bytes(parameters)).hexdigest(),
@@ -72,7 +72,7 @@ def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
     )
 
 
-def _of_the_run(study: Agreement, device: str, paid: int) -> Statement:
+def claimed_of_the_run(study: Agreement, device: str, paid: int) -> Statement:
     """The statement of the run by the public numbers of its plan, with every upload that this site has paid for.
 
     It is the server's own where all rounds were done and no attempt failed.

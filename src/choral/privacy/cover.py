@@ -96,7 +96,7 @@ def least_mu(uploads: frozenset[tuple[Event, int]], slack: float) -> float:
     import numpy as np
     from scipy.special import ndtr
 
-    cap, (epsilons, deltas) = _cap(uploads), _curve(uploads, slack)
+    cap, (epsilons, deltas) = _cap(uploads), curve_of(uploads, slack)
     if not len(epsilons):
         return cap
     # Between two points both curves fall: the study's is at most its value at the left, the Gaussian's at least at the
@@ -129,7 +129,7 @@ def _cap(uploads: frozenset[tuple[Event, int]]) -> float:
     return math.sqrt(2 * math.fsum(rhos))
 
 
-def _curve(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, Any]:
+def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, Any]:
     """Points ε from 0 up to where δ is the slack, and upper bounds on the study's δ there; none where it can't be."""
     import numpy as np
 

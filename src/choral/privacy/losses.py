@@ -277,13 +277,13 @@ class Tilted:
             inside = inside + rough * 2 * masses[place] + 1e-304  # the last for weights that vanish in float64
             scale = self.log_scale - self.tilt * self.start * self.width
             inside = np.exp(np.minimum(scale + np.log(inside), 700.0))
-            beyond = np.exp(np.minimum(self.log_scale - self.tilt * at, 700.0)) * self._lost
+            beyond = np.exp(np.minimum(self.log_scale - self.tilt * at, 700.0)) * self.lost
         exponents = abs(self.log_scale) + self.tilt * (abs(self.start * self.width) + np.abs(at))
         inside = inside * (1 + 8 * UNIT * (exponents + 8)) * math.exp(self.slack)
         return np.minimum(1.0, self.infinite + inside + np.maximum(beyond * math.exp(self.slack), self.floor))
 
     @cached_property
-    def _lost(self) -> float:
+    def lost(self) -> float:
         """What the transforms' error and the tails outside the window can weigh, per e^{−tilt·ε}.
 
         The weights e^{−tilt·y}(1 − e^{−y}), y > 0, have a known sum of squares and a known largest value.

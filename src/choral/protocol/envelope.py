@@ -27,9 +27,9 @@ from choral.secagg.keys import Bundle, Identity, framed
 VERSION = 1
 FROM_SERVER, FROM_DEVICE = b"chrs", b"chra"
 _SERVER_FRAME, _ANSWER = "server frame", "device answer"  # labels of what is signed
-_REQUEST = struct.Struct("<4sHH32sQQ")  # magic, version, zeros, study, device, counter
+REQUEST = struct.Struct("<4sHH32sQQ")  # magic, version, zeros, study, device, counter
 _REPLY = struct.Struct("<4sHH")  # magic, version, zeros
-REQUEST_HEAD, ANSWER_HEAD = _REQUEST.size + SIGNATURE_BYTES, _REPLY.size + SIGNATURE_BYTES
+REQUEST_HEAD, ANSWER_HEAD = REQUEST.size + SIGNATURE_BYTES, _REPLY.size + SIGNATURE_BYTES
 
 
 def _hashed(frame: Vector) -> bytes:
@@ -63,7 +63,7 @@ class Speaker:
         if known is not frame:
             hashed = _hashed(frame)
             self._hashed = frame, hashed
-        fields = _REQUEST.pack(FROM_SERVER, VERSION, 0, self._study, device, counter)
+        fields = REQUEST.pack(FROM_SERVER, VERSION, 0, self._study, device, counter)
         return fields + self._key.sign(framed(_SERVER_FRAME, fields, hashed))
 
 
@@ -88,8 +88,8 @@ class Listener:
         view = memoryview(request).cast("B")
         if len(view) < REQUEST_HEAD or view[:4] != FROM_SERVER:
             raise _not_signed("it has no signature of the study's server")
-        fields, signature, frame = view[: _REQUEST.size], view[_REQUEST.size : REQUEST_HEAD], view[REQUEST_HEAD:]
-        _, version, _, study, device, counter = _REQUEST.unpack(fields)
+        fields, signature, frame = view[: REQUEST.size], view[REQUEST.size : REQUEST_HEAD], view[REQUEST_HEAD:]
+        _, version, _, study, device, counter = REQUEST.unpack(fields)
         if version != VERSION:
             raise _other_version(version)
         try:
