@@ -3,7 +3,7 @@ import math
 import pytest
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -71,6 +71,7 @@ def test_our_grid_lies_between_the_librarys_bounds_on_a_finer_one(z, q, steps, d
     steps=st.integers(1, 300),
     delta=st.floats(-14, -1).map(lambda power: 10.0**power),
 )
+@example(z=11.0, q=0.125, steps=1, delta=0.01)  # where nothing is lost
 def test_sampling_never_costs_more_and_more_never_costs_less(z, q, steps, delta):
     base = poisson.epsilon({(z, q): steps}, delta=delta)
     assert base <= gdp_epsilon(2 * math.sqrt(steps) / z, delta) * (1 + 1e-12)

@@ -113,6 +113,8 @@ def _epsilon_below(most: float, whole: losses.Composed, delta: float) -> float:
 
     if excess(most) >= 0:
         return most
+    if excess(-whole.raised) <= 0:  # nothing is lost at this δ, even where floats have taken all that they may
+        return 0.0
     found = root(excess, 0.0, most, tolerance=1e-12) * (1 + 1e-12) if excess(0.0) > 0 else 0.0
     return found + whole.raised
 
