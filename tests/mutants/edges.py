@@ -296,8 +296,8 @@ PROOFS: list[Mutant] = [
     bug(
         "transforms that lose nothing",
         "choral.privacy.losses:Tilted.lost",
-        "math.sqrt(squares) * self.error + math.exp(_TAIL) * most",
-        "math.exp(_TAIL) * most",
+        "math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most",
+        "2 * math.exp(_TAIL) * most",
         LOST,
     ),
     bug(
@@ -306,6 +306,13 @@ PROOFS: list[Mutant] = [
         "lost + count * error",
         "lost + error",
         LOST,
+    ),
+    bug(
+        "moments without what floats lose",
+        "choral.privacy.poisson:renyi",
+        "4 * losses.UNIT * (2 * order - 1)",
+        "0 * losses.UNIT * (2 * order - 1)",
+        "tests/privacy/test_poisson.py::test_moments_of_a_step_are_never_below_the_exact_ones",
     ),
     bug(
         "losses rounded down to the grid",

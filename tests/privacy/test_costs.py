@@ -11,6 +11,7 @@ from choral.privacy.costs import Costs
 from choral.privacy.events import Gaussian, Poisson, epsilon_of
 from choral.privacy.exposure import exposure_of
 from choral.privacy.mechanisms import with_secure_sum
+from choral.privacy.mechanisms.integer_noise import MISSED
 from choral.run.runs import Run
 from choral.run.statement import privacy_statement
 from tests.run.small import rows, study
@@ -104,3 +105,17 @@ def test_with_probes_no_charge_has_a_figure_of_the_sum_and_a_limit_on_sums_count
     assert costs.counted_event(0, 0) == costs.event(0, 0) == Costs(plan=replace(plan, probes=0), **reported).event(0, 0)
     assert costs.spent(0, 4, 1e-5) == costs.spent_against_everyone(0, 4, 1e-5)
     assert costs.epsilon_of_sums(costs.exposure(0, 4), 1e-5) is None
+
+
+def test_what_no_gaussian_covers_counts_with_the_secure_sum_too():
+    """A δ below `MISSED` is not to be had with whole noise, against whomever, though nothing else takes of it."""
+    plan = Plan(
+        devices=4, cohort=4, rounds=4, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.5, sampling="partition",
+        law="discrete_gaussian", overflow=1e-200, out_of_range=1e-200,
+    )  # fmt: skip
+    limits = (Budget(epsilon=9.0, delta=1e-5),) * 4
+    costs = Costs(plan=plan, secure=SecureSum.for_cohort(4), rows=np.full(4, 100), limits=limits, names=tuple("abcd"))
+    part = costs.exposure(0, 4)
+    assert costs.epsilon_of_sums(part, 5 * MISSED) is not None
+    assert costs.epsilon_of_sums(part, 3.9 * MISSED) is None
+    assert costs.spent_against_everyone(0, 4, 3.9 * MISSED) == np.inf

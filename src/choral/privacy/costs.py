@@ -106,7 +106,7 @@ class Costs:
         if isinstance(loss, str):
             return None
         asked = () if self.questions is None else (self.questions.reserved_of_sums,)
-        charged = self.charged_delta(part.rounds) + part.rounds * self.secure.failure
+        charged = loss.event.delta + self.charged_delta(part.rounds) + part.rounds * self.secure.failure
         epsilon = epsilon_of([replace(loss.event, delta=charged), *asked], delta)
         return epsilon if math.isfinite(epsilon) else None
 

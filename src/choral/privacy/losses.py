@@ -284,7 +284,7 @@ class Tilted:
 
     @cached_property
     def lost(self) -> float:
-        """What the transforms' error and the tail above the window can weigh, per e^{−tilt·ε}.
+        """What the transforms' error and the tails outside the window can weigh, per e^{−tilt·ε}.
 
         The weights e^{−tilt·y}(1 − e^{−y}), y > 0, have a known sum of squares and a known largest value.
         """
@@ -293,7 +293,7 @@ class Tilted:
         squares = float(size)
         if tilt > 0:
             squares = min(squares, 1 / (self.width * tilt * (2 * tilt + 1) * (2 * tilt + 2)) + most * most)
-        return math.sqrt(squares) * self.error + math.exp(_TAIL) * most
+        return math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most
 
 
 def _from_each_on(values: Any) -> Any:  # noqa: ANN401 - an array

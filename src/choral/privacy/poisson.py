@@ -113,6 +113,8 @@ def _epsilon_below(most: float, whole: losses.Composed, delta: float) -> float:
 
     if excess(most) >= 0:
         return most
+    if excess(-whole.raised) <= 0:  # nothing is lost at this δ, even where floats have taken all that they may
+        return 0.0
     found = root(excess, 0.0, most, tolerance=1e-12) * (1 + 1e-12) if excess(0.0) > 0 else 0.0
     return found + whole.raised
 
@@ -149,7 +151,7 @@ def composed(steps: Steps, mu: float, interval: float) -> losses.Composed:
 
 
 def renyi(noise_multiplier: float, probability: float, order: float) -> float:
-    """Rényi divergence of one Poisson-sampled step at an order above 1 (Rule S5).
+    """Rényi divergence of one Poisson-sampled step at an order above 1, or more by what floats may lose (Rule S5).
 
     >>> round(renyi(2.0, 1.0, 3.0), 9)  # without sampling: order · (2/z)² / 2
     1.5
@@ -159,11 +161,15 @@ def renyi(noise_multiplier: float, probability: float, order: float) -> float:
     # Analytic up to ±πz² off the axis, where the mixture has its zeros: trapezoids converge geometrically.
     step = min(noise_multiplier / 4, noise_multiplier**2 / 2)
     low, high = -1 - 40 * noise_multiplier, 2 * order + 40 * noise_multiplier
-    x = np.linspace(low, high, math.ceil((high - low) / step) + 1)
+    x, step = np.linspace(low, high, math.ceil((high - low) / step) + 1, retstep=True)
     log_p, log_q = _log_densities(x, noise_multiplier, probability)
     terms = order * log_p - (order - 1) * log_q
+    # A logarithm of a density is off by a few units of the numbers that it is made of, whatever is left of them.
+    sizes = 0.5 * ((np.abs(x) + 1) / noise_multiplier) ** 2 + abs(math.log(probability)) + 8
+    terms += 4 * losses.UNIT * (2 * order - 1) * (sizes + abs(math.log(noise_multiplier)))
     top = float(np.max(terms))
-    return (top + math.log(float(np.sum(np.exp(terms - top))) * float(x[1] - x[0]))) / (order - 1)
+    whole = top + math.log(float(np.sum(np.exp(terms - top))) * float(step))
+    return (whole + 4 * losses.UNIT * (abs(top) + math.log2(len(x)))) / (order - 1)
 
 
 def divergence(steps: Steps, order: float) -> float:
