@@ -17,7 +17,7 @@ from choral.deploy.site_status import status as site_status
 from choral.errors import StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.envelope import REQUEST_HEAD, Speaker, answer_in
-from choral.protocol.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, decode, encode
+from choral.protocol.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.secagg import hybrid
@@ -176,6 +176,31 @@ def test_an_end_before_the_last_round_needs_its_reason_and_the_site_shows_it(con
     said = " ".join(capsys.readouterr().out.split())
     assert "ENDED early, the server says: after round 1 of 3: the coordinator stopped it" in said
     assert "FINISHED" not in said
+
+
+def test_a_run_whose_last_round_was_tried_and_not_done_has_ended_early_on_the_screens_of_its_sites(consortium):
+    class LastRoundFails(Sockets):
+        def answers(self, outbox):
+            for number, reply in super().answers(outbox):
+                said = decode(reply, vector_bytes=consortium.agreement.terms.upload_bytes, records_bytes=10**6)[0]
+                if isinstance(said, Upload) and said.turn.round == 3:
+                    stop(consortium.study)  # and nothing arrives
+                else:
+                    yield number, reply
+
+    with agents(consortium.homes):
+        consortium.conductor(LastRoundFails(consortium.homes)).run()
+    record = read_run(next((consortium.study / "runs").iterdir()))
+    assert record.result.stopped == "after round 2 of 3: the coordinator stopped it"
+    assert {site_status(home).ended_early for home in consortium.homes.values()} == {record.result.stopped}
+
+
+@pytest.mark.parametrize("reason", [b" ", b"\xff\xfe", b"\n\t", b"\xe2\x80\xae"])
+def test_a_reason_that_says_nothing_is_none(reason, consortium):
+    with Agent(consortium.homes["hill"]) as agent:
+        early = CloseEarly(turn=Turn(2, 0), record=bytes(32), reason=reason)
+        assert ready(agent, encode(early, bytes(agent.study.terms.model_bytes))).code == "CH625"
+        assert isinstance(ready(agent, encode(Call(turn=FIRST))), Ready)
 
 
 def test_a_site_signs_no_end_before_the_last_round_without_a_reason(consortium):

@@ -594,7 +594,21 @@ PAGES: list[Mutant] = [
         "choral.report.pages:check_pages",
         'name.endswith(".html") and (odd := never_written(there))',
         "(odd := '')",
-        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_epsilon_and_has_nothing_that_hides_or_runs",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
+    ),
+    bug(
+        "a page under the name of any version",
+        "choral.report.pages:impossible",
+        "if named[1] < form",
+        "if False",
+        RUN_PAGES + "test_a_page_of_this_versions_run_passes_under_no_other_versions_name",
+    ),
+    bug(
+        "terms of an older page that are not compared",
+        "choral.report.pages:strange_terms",
+        "sorted(_terms(text) - _terms(expected))",
+        "[]",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
     ),
     bug(
         "adjacency of a charge unread",
