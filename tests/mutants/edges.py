@@ -503,9 +503,23 @@ SPEAKERS: list[Mutant] = [
     bug(
         "an early end without a reason is signed",
         "choral.protocol.device:Device._close",
-        "message.turn.round < self._rounds",
-        "False",
+        "message.turn.round >= self._rounds",
+        "True",
         FORGED + "test_a_site_signs_no_end_before_the_last_round_without_a_reason",
+    ),
+    bug(
+        "a reason without a letter is one",
+        "choral.protocol.messages:CloseEarly.says_why",
+        "letter.isalnum()",
+        "True",
+        FORGED + "test_a_reason_that_says_nothing_is_none",
+    ),
+    bug(
+        "a last round that failed counts as done",
+        "choral.deploy.serving:Deployed.ended",
+        "len(run.lines) < self.study.plan.rounds",
+        "self._last_turn.round < self.study.plan.rounds",
+        FORGED + "test_a_run_whose_last_round_was_tried_and_not_done_has_ended_early_on_the_screens_of_its_sites",
     ),
     bug(
         "a server without ML-KEM blames its devices",

@@ -312,7 +312,7 @@ class Deployed(Place):
             counted=self.charged(run.lines, run.wasted),
             most=self.study.plan.rounds * federation.MOST_ATTEMPTS,
             turn=self._last_turn,
-            early=(closing_reason(path) or "") if self._last_turn.round < self.study.plan.rounds else "",
+            early=(closing_reason(path) or "") if len(run.lines) < self.study.plan.rounds else "",
             parameters=run.parameters,
         )
 
