@@ -14,7 +14,7 @@ from choral.deploy.enrolment import SPEAKS
 from choral.deploy.services import serve_study
 from choral.deploy.serving import COUNTED, speaker_of, status, stop
 from choral.deploy.site_status import status as site_status
-from choral.errors import StorageError, TrustError
+from choral.errors import DeploymentError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.envelope import REQUEST_HEAD, Speaker, answer_in
 from choral.protocol.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
@@ -176,6 +176,13 @@ def test_an_end_before_the_last_round_needs_its_reason_and_the_site_shows_it(con
     said = " ".join(capsys.readouterr().out.split())
     assert "ENDED early, the server says: after round 1 of 3: the coordinator stopped it" in said
     assert "FINISHED" not in said
+
+
+def test_a_server_whose_clock_is_beyond_all_counters_says_so(consortium, monkeypatch):
+    monkeypatch.setattr("choral.deploy.serving.time.time", lambda: float(2**32))
+    with pytest.raises(DeploymentError, match=r"CH905 .*clock"):
+        speaker_of(consortium.study, consortium.agreement)
+    assert not list(consortium.study.glob(f"runs/*/{COUNTED}"))  # and a clock that is right again is taken
 
 
 def test_a_run_whose_last_round_was_tried_and_not_done_has_ended_early_on_the_screens_of_its_sites(consortium):

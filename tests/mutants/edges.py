@@ -543,6 +543,13 @@ SPEAKERS: list[Mutant] = [
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
+        "names of objects as long as a node likes",
+        "choral.backends.flower.replies:Replies._is_reply",
+        "max(map(len, (said.message_id, *objects))) > _LONGEST_NAME",
+        "False",
+        GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
+    ),
+    bug(
         "a reply may be as long as it likes",
         "choral.backends.flower.replies:Replies._is_piece",
         "sum(sizes.values()) <= self._most_bytes",
