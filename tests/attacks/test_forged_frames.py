@@ -178,6 +178,17 @@ def test_an_end_before_the_last_round_needs_its_reason_and_the_site_shows_it(con
     assert "FINISHED" not in said
 
 
+def test_forged_frames_of_several_kinds_fill_no_screen(consortium):
+    told, frame = [], encode(Call(turn=FIRST))
+    with Agent(consortium.homes["hill"], tell=told.append) as agent:
+        request = speaker_of(consortium.study, agent.study).head(agent.device.number, frame) + frame
+        of_another_version = request[:4] + bytes([2, 0]) + request[6:]
+        for _ in range(10):
+            assert [ask(agent, one).code for one in (b"", of_another_version)] == ["CH622", "CH602"]
+        assert [line[:5] for line in told] == ["CH622", "CH602"]
+        assert "anybody may have made it" in told[1]
+
+
 def test_a_server_whose_clock_is_beyond_all_counters_says_so(consortium, monkeypatch):
     monkeypatch.setattr("choral.deploy.serving.time.time", lambda: float(2**32))
     with pytest.raises(DeploymentError, match=r"CH905 .*clock"):

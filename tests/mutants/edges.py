@@ -620,8 +620,8 @@ PAGES: list[Mutant] = [
     bug(
         "a page under the name of any version",
         "choral.report.pages:impossible",
-        "if named[1] < form",
-        "if False",
+        "named[1] < form",
+        "False",
         RUN_PAGES + "test_a_page_of_this_versions_run_passes_under_no_other_versions_name",
     ),
     bug(
