@@ -613,7 +613,7 @@ PAGES: list[Mutant] = [
     bug(
         "an older page that hides",
         "choral.report.pages:check_pages",
-        'name.endswith(".html") and (odd := never_written(there))',
+        'name.endswith(".html") and (odd := never_written(there, as_written))',
         "(odd := '')",
         RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
     ),
@@ -623,6 +623,13 @@ PAGES: list[Mutant] = [
         "named[1] < form",
         "False",
         RUN_PAGES + "test_a_page_of_this_versions_run_passes_under_no_other_versions_name",
+    ),
+    bug(
+        "any style on an older page",
+        "choral.report.pages:never_written",
+        "_digest(one) not in {*known, *_STYLES}",
+        "False",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
     ),
     bug(
         "terms of an older page that are not compared",

@@ -61,7 +61,7 @@ def differences(page: str, end: SiteEnd) -> list[str]:
         return [f"an ε of {figures[0]}"]
     if terms := strange_terms(page, again):
         return [f"the term {terms[0][:_LONGEST]!r}"]
-    if odd := never_written(page):
+    if odd := never_written(page, again):
         return [f"{odd}, as no version of choral writes it"]
     return [Note(f"choral {writer} wrote the page: its figures agree, and its words were not compared")]
 
