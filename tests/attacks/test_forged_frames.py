@@ -14,10 +14,10 @@ from choral.deploy.enrolment import SPEAKS
 from choral.deploy.services import serve_study
 from choral.deploy.serving import COUNTED, speaker_of, status, stop
 from choral.deploy.site_status import status as site_status
-from choral.errors import StorageError, TrustError
+from choral.errors import DeploymentError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.envelope import REQUEST_HEAD, Speaker, answer_in
-from choral.protocol.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, decode, encode
+from choral.protocol.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.secagg import hybrid
@@ -176,6 +176,49 @@ def test_an_end_before_the_last_round_needs_its_reason_and_the_site_shows_it(con
     said = " ".join(capsys.readouterr().out.split())
     assert "ENDED early, the server says: after round 1 of 3: the coordinator stopped it" in said
     assert "FINISHED" not in said
+
+
+def test_forged_frames_of_several_kinds_fill_no_screen(consortium):
+    told, frame = [], encode(Call(turn=FIRST))
+    with Agent(consortium.homes["hill"], tell=told.append) as agent:
+        request = speaker_of(consortium.study, agent.study).head(agent.device.number, frame) + frame
+        of_another_version = request[:4] + bytes([2, 0]) + request[6:]
+        for _ in range(10):
+            assert [ask(agent, one).code for one in (b"", of_another_version)] == ["CH622", "CH602"]
+        assert [line[:5] for line in told] == ["CH622", "CH602"]
+        assert "anybody may have made it" in told[1]
+
+
+def test_a_server_whose_clock_is_beyond_all_counters_says_so(consortium, monkeypatch):
+    monkeypatch.setattr("choral.deploy.serving.time.time", lambda: float(2**32))
+    with pytest.raises(DeploymentError, match=r"CH905 .*clock"):
+        speaker_of(consortium.study, consortium.agreement)
+    assert not list(consortium.study.glob(f"runs/*/{COUNTED}"))  # and a clock that is right again is taken
+
+
+def test_a_run_whose_last_round_was_tried_and_not_done_has_ended_early_on_the_screens_of_its_sites(consortium):
+    class LastRoundFails(Sockets):
+        def answers(self, outbox):
+            for number, reply in super().answers(outbox):
+                said = decode(reply, vector_bytes=consortium.agreement.terms.upload_bytes, records_bytes=10**6)[0]
+                if isinstance(said, Upload) and said.turn.round == 3:
+                    stop(consortium.study)  # and nothing arrives
+                else:
+                    yield number, reply
+
+    with agents(consortium.homes):
+        consortium.conductor(LastRoundFails(consortium.homes)).run()
+    record = read_run(next((consortium.study / "runs").iterdir()))
+    assert record.result.stopped == "after round 2 of 3: the coordinator stopped it"
+    assert {site_status(home).ended_early for home in consortium.homes.values()} == {record.result.stopped}
+
+
+@pytest.mark.parametrize("reason", [b" ", b"\xff\xfe", b"\n\t", b"\xe2\x80\xae"])
+def test_a_reason_that_says_nothing_is_none(reason, consortium):
+    with Agent(consortium.homes["hill"]) as agent:
+        early = CloseEarly(turn=Turn(2, 0), record=bytes(32), reason=reason)
+        assert ready(agent, encode(early, bytes(agent.study.terms.model_bytes))).code == "CH625"
+        assert isinstance(ready(agent, encode(Call(turn=FIRST))), Ready)
 
 
 def test_a_site_signs_no_end_before_the_last_round_without_a_reason(consortium):

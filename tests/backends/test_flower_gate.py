@@ -318,6 +318,9 @@ def test_what_a_node_may_push_is_bounded_in_number_and_bytes():
         PullMessagesResponse(messages_list=[Message(metadata=Metadata(message_id="asked"))]).SerializeToString()
     )
     many = tuple(map(str, range(100)))
+    long = "0" * 65  # Flower's names are 64 letters of hex, and what is kept of a node must not grow with them
+    assert not replies.allows(PUSH_MESSAGE, message(reply_to="asked", objects=("a", long)))
+    assert not replies.allows(PUSH_MESSAGE, message(reply_to="asked", id=long))
     assert not replies.allows(PUSH_MESSAGE, message(reply_to="asked", objects=many))
     assert replies.allows(PUSH_MESSAGE, message(reply_to="asked", objects=("a", "b")))
     sizes = [("a", 600, True), ("a", 600, True), ("b", 400, True), ("b", 401, False)]

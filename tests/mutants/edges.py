@@ -552,9 +552,23 @@ SPEAKERS: list[Mutant] = [
     bug(
         "an early end without a reason is signed",
         "choral.protocol.device:Device._close",
-        "message.turn.round < self._rounds",
-        "False",
+        "message.turn.round >= self._rounds",
+        "True",
         FORGED + "test_a_site_signs_no_end_before_the_last_round_without_a_reason",
+    ),
+    bug(
+        "a reason without a letter is one",
+        "choral.protocol.messages:CloseEarly.says_why",
+        "letter.isalnum()",
+        "True",
+        FORGED + "test_a_reason_that_says_nothing_is_none",
+    ),
+    bug(
+        "a last round that failed counts as done",
+        "choral.deploy.serving:Deployed.ended",
+        "len(run.lines) < self.study.plan.rounds",
+        "self._last_turn.round < self.study.plan.rounds",
+        FORGED + "test_a_run_whose_last_round_was_tried_and_not_done_has_ended_early_on_the_screens_of_its_sites",
     ),
     bug(
         "a server without ML-KEM blames its devices",
@@ -576,6 +590,13 @@ SPEAKERS: list[Mutant] = [
         "way != (request.node.node_id, SERVER)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
+    ),
+    bug(
+        "names of objects as long as a node likes",
+        "choral.backends.flower.replies:Replies._is_reply",
+        "max(map(len, (said.message_id, *objects))) > _LONGEST_NAME",
+        "False",
+        GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
     ),
     bug(
         "a reply may be as long as it likes",
@@ -641,9 +662,30 @@ PAGES: list[Mutant] = [
     bug(
         "an older page that hides",
         "choral.report.pages:check_pages",
-        'name.endswith(".html") and (odd := never_written(there))',
+        'name.endswith(".html") and (odd := never_written(there, as_written))',
         "(odd := '')",
-        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_epsilon_and_has_nothing_that_hides_or_runs",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
+    ),
+    bug(
+        "a page under the name of any version",
+        "choral.report.pages:impossible",
+        "named[1] < form",
+        "False",
+        RUN_PAGES + "test_a_page_of_this_versions_run_passes_under_no_other_versions_name",
+    ),
+    bug(
+        "any style on an older page",
+        "choral.report.pages:never_written",
+        "_digest(one) not in {*known, *_STYLES}",
+        "False",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
+    ),
+    bug(
+        "terms of an older page that are not compared",
+        "choral.report.pages:strange_terms",
+        "sorted(_terms(text) - _terms(expected))",
+        "[]",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs",
     ),
     bug(
         "adjacency of a charge unread",

@@ -12,6 +12,7 @@ from choral.cli import main
 from choral.record import read_run
 from choral.report import report_page, words, write_report
 from choral.report.pages import check_pages
+from choral.report.signed import Note
 from choral.report.verify import verify
 
 PRESENT = Path(__file__).parents[1] / "vectors" / "present_version"
@@ -118,7 +119,7 @@ def test_no_piece_of_text_and_no_attribute_can_be_changed(rehearsal):
 def by_another_version(folder, old="", new=""):
     """The page of the folder as one that another version wrote, with an edit."""
     path = folder / "report.html"
-    text = re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "9.9", path.read_text())
+    text = re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "0.2.0", path.read_text())
     assert old in text
     path.write_text(text.replace(old, new, 1))
 
@@ -126,7 +127,7 @@ def by_another_version(folder, old="", new=""):
 def test_a_page_of_another_version_is_compared_by_its_figures_and_that_is_said(rehearsal):
     by_another_version(rehearsal, "In plain words: whoever must say", "In other words: whoever has to say")
     assert wrong(rehearsal) == ""
-    assert "report.html is by choral 9.9: its ε agree, its words were not compared" in notes(rehearsal)
+    assert "report.html is by choral 0.2.0: its ε agree, its words were not compared" in notes(rehearsal)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +136,72 @@ def test_a_page_of_another_version_is_compared_by_its_figures_and_that_is_said(r
         ("ε\xa0≤\xa0", "ε\xa0≤\xa01"),
         ("</h1>", "</h1><p>epsilon of at most 0.25</p>"),
         ("</h1>", "</h1><p>ϵ &lt; 0.25</p>"),
+        ("against the server and all other devices together", "against a curious neighbour"),
+        ("one record replaced", "one record added or removed"),
+        (">S5: ", ">S1: "),
+        (",\xa0δ)\xa0=\xa0(4.00,\xa0", ",\xa0δ)\xa0=\xa0(4.00,\xa01e-12 "),
+        ("right at most ", "right at most 1"),
+        ("</style>", ".uncovered { display: none }</style>"),
+        ("</head>", '<link rel="stylesheet" href="data:text/css,.uncovered{display:none}"></head>'),
+        ("</h1>", '</h1><img src="data:image/png;base64,iVBORw0KGgo=">'),
+        ("</h1>", "</h1><p>ε\xa0≤\xa0<b>0</b><b>.25</b></p>"),
+        ("</h1>", "</h1><picture></picture>"),
         ("</main>", "<script>document.body.textContent = ''</script></main>"),
         ('class="uncovered"', 'class="uncovered" style="display:none"'),
         ("</main>", "<style>h1 { display: none }</style></main>"),
         ("<head>", '<head><meta http-equiv="Refresh" content="0;url=https://example.org">'),
     ],
 )
-def test_a_page_of_another_version_shows_no_other_epsilon_and_has_nothing_that_hides_or_runs(old, new, rehearsal):
+def test_a_page_of_another_version_shows_no_other_figure_or_term_and_has_nothing_that_hides_or_runs(
+    old, new, rehearsal
+):
     by_another_version(rehearsal, old, new)
-    assert "report.html, by choral 9.9, " in wrong(rehearsal)
+    assert "report.html, by choral 0.2.0, " in wrong(rehearsal)
+
+
+def of_this_version(folder):
+    """The run of the folder as one that this version has made, as far as its pages are concerned; nothing is signed."""
+    path = folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "choral": words.__version__, "pages": 2}))
+    write_report(folder)
+    return read_run(folder)
+
+
+OTHERS = (
+    "0.1.0",
+    "0.2.0",
+    "0.1.0, form 2",
+    "0.2.0, form 3",
+    "9.9.9",
+    "0.2.0, form 1",
+    "0.2.00, form 2",
+    "0.2.0,  form 2",
+    "",
+)
+
+
+@pytest.mark.parametrize("version", OTHERS)
+def test_a_page_of_this_versions_run_passes_under_no_other_versions_name(version, rehearsal):
+    record, path = of_this_version(rehearsal), rehearsal / "report.html"
+    assert check_pages(record) == []
+    text = path.read_text()
+    for edit in (*FIGURES.values(), ("z{0}", "")):
+        edited = re.sub(*edit, text, count=1, flags=re.S)
+        path.write_text(re.sub(r"(?<=generator\" content=\"choral )[^\"]*", version, edited))
+        (line,) = check_pages(record)
+        assert not isinstance(line, Note)
+    path.write_text(text)
+    entry = rehearsal / "privacy.yaml"
+    entry.write_text(entry.read_text().replace(f"choral {words.WRITER}.", f"choral {version}.", 1))
+    (line,) = check_pages(record)
+    assert not isinstance(line, Note)
+
+
+@pytest.mark.parametrize("version", ["9.9.9", "0.0.9", "later"])
+def test_a_page_is_neither_older_than_its_run_nor_newer_than_its_reader(version, rehearsal):
+    path = rehearsal / "report.html"
+    path.write_text(re.sub(r"(?<=generator\" content=\"choral )[^\"]+", version, path.read_text()))
+    assert f"report.html names choral {version} as its writer, which is " in wrong(rehearsal)
 
 
 def edit_data(folder, change):
@@ -160,8 +218,8 @@ def test_edited_data_are_refused_whoever_wrote_the_page(rehearsal, version):
     edit_data(rehearsal, lambda data: data["privacy"]["against_everyone"].update(epsilon=0.1))
     if version == "another":
         path = rehearsal / "report.html"
-        path.write_text(re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "9.9", path.read_text()))
-    meant = "does not say what the result says" if version == "this" else "by choral 9.9, carries other claims"
+        path.write_text(re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "0.2.0", path.read_text()))
+    meant = "does not say what the result says" if version == "this" else "by choral 0.2.0, carries other claims"
     assert meant in wrong(rehearsal)
 
 

@@ -34,8 +34,9 @@ def test_a_changed_figure_is_found_by_name(end, field, value):
 
 
 def test_a_page_without_data_agrees_with_nothing(end):
-    assert "paid" in differences("<main></main>", end)
-    assert "paid" in differences('<main data-claims="[]"></main>', end)
+    for page in ("<main></main>", '<main data-claims="[]"></main>'):
+        assert differences(page, end) == ["its version: choral (an older version) is older than the run"]
+        assert "paid" in differences(page, msgspec.structs.replace(end, pages=1))
 
 
 EDITS = {
@@ -102,11 +103,14 @@ FIRST = (
 
 
 def test_a_page_of_an_earlier_version_is_compared_by_its_figures_and_that_is_said(end):
+    end = msgspec.structs.replace(end, pages=1)  # of a study that was enrolled with version 0.2.0
     (note,) = differences(earlier(end), end)
     assert isinstance(note, Note) and "choral 0.2.0 wrote the page" in note
     for old, new in (
         (f"ε ≤ {up(end.reserved)}", "ε ≤ 0.25"),
         ("In other words.", "epsilon = 0.25"),
+        ("In other words.", "It holds against a curious neighbour."),
+        ("In other words.", "δ = 1e-12"),
         ("<p>", '<p style="display:none">'),
         ("</main>", "<script></script></main>"),
         ("hill", "lake"),
@@ -123,8 +127,42 @@ def test_the_verb_ends_with_1_for_an_edited_page_and_says_what_it_found(ended_st
     assert main(["device", "result", "--check", str(path), "--home", home]) == 1
     assert "DIFFERS   in the text 'ε ≤ 0.25', where the home gives 'ε ≤ 4.00'" in capsys.readouterr().out
     path.write_text(earlier(end))
-    assert main(["device", "result", "--check", str(path), "--home", home]) == 0
-    assert "its words were not compared" in " ".join(capsys.readouterr().out.split())
+    assert main(["device", "result", "--check", str(path), "--home", home]) == 1
+    assert "its version: choral 0.2.0 is older than the run" in " ".join(capsys.readouterr().out.split())
+
+
+OTHERS = (
+    "0.1.0",
+    "0.2.0",
+    "0.1.0, form 2",
+    "0.2.0, form 3",
+    "9.9.9",
+    "0.2.0, form 1",
+    "0.2.00, form 2",
+    "0.2.0,  form 2",
+    "",
+)
+
+
+@pytest.mark.parametrize("version", OTHERS)
+@pytest.mark.parametrize("what", EDITS)
+def test_no_edit_passes_under_the_name_of_another_version(what, version, end):
+    page, old = re.subn(r'generator" content="choral [^"]*', f'generator" content="choral {version}', site_page(end))
+    edited, count = re.subn(*EDITS[what], page, count=1)
+    assert (old, count) == (1, 1)
+    data = {"format": 1} | {name: value for name, value in end.to_dict().items() if name in FIRST}
+    text = msgspec.json.encode(data).decode().replace('"', "&quot;")
+    for one in (edited, re.sub(r'(?<=data-claims=")[^"]*', lambda _: text, edited)):
+        assert differences(one, end) and not any(isinstance(line, Note) for line in differences(one, end))
+
+
+def test_a_page_of_this_form_is_still_read_by_the_version_after_this_one(end, monkeypatch):
+    page = site_page(end)
+    for module in ("choral.report.site_page", "choral.report.pages", "choral.report.words"):
+        monkeypatch.setattr(f"{module}.WRITER", "0.3.0, form 2")
+    (note,) = differences(page, end)
+    assert isinstance(note, Note) and "choral 0.2.0, form 2 wrote the page" in note
+    assert differences(page.replace("hill", "lake"), end) != [note]
 
 
 def test_the_headline_is_the_proved_figure_of_the_coordinators_report_and_others_say_what_they_are(ended_study, end):

@@ -104,14 +104,14 @@ class Agent:
 
     Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
     that was approved once more. `tell` is given each refusal of this device in words, for its owner's screen, and not
-    again while it refuses for the same reason and takes part in nothing.
+    again before it has taken part in something.
     """
 
     def __init__(
         self, home: Home, passphrase: str | None = None, *, tell: Callable[[str], None] = lambda _: None
     ) -> None:
         self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
-        self._tell, self._refused = tell, ""
+        self._tell, self._refused = tell, set[str]()
         _ = home.approval  # without one there is nothing to open
         self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
         try:
@@ -213,11 +213,11 @@ class Agent:
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
-            if refusal is not None and self._refused != said.code:
+            if refusal is not None and said.code not in self._refused:
                 self._tell(str(refusal))
-            self._refused = said.code
+            self._refused.add(said.code)
         elif isinstance(said, Upload):
-            self._refused = ""
+            self._refused.clear()
         if isinstance(said, Signed) and self.device.signed is not None:
             self._keep_end(frame, self.device.signed)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))

@@ -36,7 +36,7 @@ from choral.run.places import Opened, Place
 from choral.run.runs import Run
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
-_FRAMES_OF_A_START = 2**32
+_FRAMES_OF_A_START, _STARTS = 2**32, 2**32  # what a counter of 8 bytes holds
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _CLOCK = "CH905"
 WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
@@ -312,7 +312,7 @@ class Deployed(Place):
             counted=self.charged(run.lines, run.wasted),
             most=self.study.plan.rounds * federation.MOST_ATTEMPTS,
             turn=self._last_turn,
-            early=(closing_reason(path) or "") if self._last_turn.round < self.study.plan.rounds else "",
+            early=(closing_reason(path) or "") if len(run.lines) < self.study.plan.rounds else "",
             parameters=run.parameters,
         )
 
@@ -370,6 +370,12 @@ def speaker_of(folder: Path, study: Agreement) -> Speaker:
     path = run_folder(folder, study).path / COUNTED
     before = converted(read_json(path), Counted, path).starts if path.exists() else 0
     starts = max(before + 1, int(time.time()))
+    if starts >= _STARTS:
+        raise DeploymentError(
+            _CLOCK,
+            f"this server's clock is {starts:,} s after 1970, and frames are counted up to {_STARTS:,}.",
+            fix="Set the clock, and start the server again.",
+        )
     write_json(path, msgspec.to_builtins(Counted(starts=starts)))
     return Speaker(key, study=study.digest, first=starts * _FRAMES_OF_A_START)
 

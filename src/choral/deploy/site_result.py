@@ -10,8 +10,8 @@ from choral.deploy.personal import shared_model
 from choral.deploy.site import Home
 from choral.errors import StorageError
 from choral.privacy.ledger import Ledger
-from choral.record import KeptReceipt, SiteEnd, Statement, converted, read_json
-from choral.run.agreement import Agreement
+from choral.record import PAGES, KeptReceipt, SiteEnd, Statement, converted, read_json
+from choral.run.agreement import UNSIGNED, Agreement
 from choral.run.signatures import parameter_bytes
 from choral.run.statement import privacy_statement
 
@@ -69,6 +69,7 @@ def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
         reserved=after.reserved.epsilon,
         spent=after.spent,
         with_secure_sum=after.with_secure_sum,
+        pages=1 if study.file.format == UNSIGNED else PAGES,
     )
 
 

@@ -381,7 +381,7 @@ class Device:
             raise refused("this device signs no end of a run.")
         if last is not None and message.turn < last != END:
             raise refused("the server ends the run before a turn that was paid for here.")
-        if isinstance(message, Close) and message.turn.round < self._rounds:
+        if not (message.says_why if isinstance(message, CloseEarly) else message.turn.round >= self._rounds):
             raise refused(
                 f"the server ends the run after round {message.turn.round} of {self._rounds} without a reason.",
                 code="CH625",

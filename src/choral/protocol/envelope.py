@@ -158,6 +158,7 @@ def _not_answered(name: str) -> TrustError:
 def _other_version(version: int) -> TrustError:
     return TrustError(
         "CH602",
-        f"the other side signs frames by version {version}, this one by version {VERSION}.",
-        fix="Install the same choral on both sides.",
+        f"a frame or an answer names version {version} of signatures, this choral has version {VERSION}.",
+        why="It is not signed in a way that can be checked here, so anybody may have made it.",
+        fix="Ask the other side which choral it has; if it is the same, somebody else speaks in its place.",
     )

@@ -231,6 +231,11 @@ class CloseEarly(_Message, frozen=True, tag=24):
     record: Digest
     reason: Annotated[bytes, msgspec.Meta(min_length=1, max_length=REASON_BYTES)]
 
+    @property
+    def says_why(self) -> bool:
+        """Whether a person can read anything in the reason."""
+        return any(letter.isalnum() for letter in self.reason.decode(errors="ignore"))
+
 
 class Signed(_Message, frozen=True, tag=21):
     """Device to server: how many uploads it paid for, its receipt's commitment, and its signature under the end."""

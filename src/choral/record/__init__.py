@@ -1,7 +1,7 @@
 """What a run leaves behind, as values with types: read once and strictly, written as they are declared here."""
 
 from choral.record.decisions import Decision
-from choral.record.description import About, Data, DeviceLimit, ModelShape, Traits, traits
+from choral.record.description import PAGES, About, Data, DeviceLimit, ModelShape, Traits, traits
 from choral.record.fields import Record
 from choral.record.ledgers import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 from choral.record.losses import (
@@ -69,6 +69,7 @@ __all__ = [
     "FORMAT",
     "MERITS",
     "MODELS",
+    "PAGES",
     "PROBES",
     "QUESTIONS",
     "SIGNATURES",

@@ -71,6 +71,9 @@ class DeviceLimit(Record, frozen=True, kw_only=True):
     limit: float
 
 
+PAGES = 2  # the form of the pages that this version writes; up to 0.2.0 they named none
+
+
 class About(Record, frozen=True, kw_only=True):
     """What is run. A deployment has a `study`; the others have what `choral resume` needs."""
 
@@ -100,6 +103,7 @@ class About(Record, frozen=True, kw_only=True):
     devices: tuple[DeviceLimit, ...]
     versions: dict[str, str]
     made_with: str | None = None  # the Python and the kind of machine: on another one, floats may round differently
+    pages: int = 1  # the form of pages when it was made: it has no page of an earlier one
 
     @property
     def traits(self) -> Traits:

@@ -33,3 +33,4 @@ class SiteEnd(Record, frozen=True, kw_only=True):
     reserved: float  # what is proved of the whole ledger: all uploads that studies have reserved or made
     spent: Spent
     with_secure_sum: LedgerOfSums | None = None
+    pages: int = 1  # the form of pages when the study was enrolled, or a later one: it has no page of an earlier one

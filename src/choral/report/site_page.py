@@ -7,7 +7,16 @@ from choral.privacy.display import up
 from choral.record import SiteEnd
 from choral.report import words
 from choral.report.markup import Markup, element
-from choral.report.pages import carried_data, never_written, strange_figures, words_of, writer_of
+from choral.report.pages import (
+    carried_data,
+    form_of,
+    impossible,
+    never_written,
+    strange_figures,
+    strange_terms,
+    words_of,
+    writer_of,
+)
 from choral.report.parts import table
 from choral.report.report_page import document, guesses, headline, to_sign, uncovered
 from choral.report.signed import Note
@@ -31,14 +40,17 @@ def site_page(end: SiteEnd) -> str:
 def differences(page: str, end: SiteEnd) -> list[str]:
     """Where a page is not the one that the site's home gives now: figures by name, else the first text that differs.
 
-    A page of this version must be the same in every character. One of an earlier version has other words: its figures
-    are compared, and a note says so.
+    A page of this version must be the same in every character. One of an earlier version has other words, if that
+    version knew such studies at all: its figures are compared, and a note says so.
     """
     shown = carried_data(page)
     claimed = shown[0] if len(shown) == 1 and isinstance(shown[0], dict) else {}
     expected, again = json.loads(_data(end)), site_page(end)
-    earlier = writer_of(page) != WRITER
-    if earlier:
+    writer = writer_of(page)
+    earlier = writer != WRITER
+    if earlier and (why := impossible(writer, form=end.pages)):
+        return [f"its version: choral {writer} {why}"]
+    if form_of(writer) == 1:
         expected = {"format": 1, **{name: expected[name] for name in _FIRST if name in expected}}
     wrong = sorted(name for name in expected.keys() | claimed.keys() if claimed.get(name) != expected.get(name))
     if wrong or page == again:
@@ -47,9 +59,11 @@ def differences(page: str, end: SiteEnd) -> list[str]:
         return [_first_difference(words_of(page), words_of(again))]
     if figures := strange_figures(page, again):
         return [f"an ε of {figures[0]}"]
-    if odd := never_written(page):
+    if terms := strange_terms(page, again):
+        return [f"the term {terms[0][:_LONGEST]!r}"]
+    if odd := never_written(page, again):
         return [f"{odd}, as no version of choral writes it"]
-    return [Note(f"choral {writer_of(page)} wrote the page: its figures agree, and its words were not compared")]
+    return [Note(f"choral {writer} wrote the page: its figures agree, and its words were not compared")]
 
 
 def _first_difference(there: Sequence[str], again: Sequence[str]) -> str:

@@ -14,10 +14,9 @@ from choral.printable import count as count
 from choral.privacy.display import in_plain_words, up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
-from choral.record import About, Outcome, RunRecord, SpentByDevice, Statement, merit
+from choral.record import PAGES, About, Outcome, RunRecord, SpentByDevice, Statement, merit
 
-FORM = 2  # of pages: those of this version and form are compared word for word
-WRITER = f"{__version__}, form {FORM}"
+WRITER = f"{__version__}, form {PAGES}"  # its pages are compared in every character
 ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
     "Who takes part and when, and the sizes that the plan makes public.",

@@ -21,6 +21,7 @@ from choral.plan import CODECS
 from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,
+    PAGES,
     About,
     Baselines,
     Data,
@@ -343,6 +344,7 @@ class Run:
             ),
             versions=versions(),
             made_with=f"{python_implementation()} {python_version()} on {system()} {machine()}",
+            pages=PAGES,
         )
         return self.place.described(about)
 

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 SERVER = 1  # the number of the server's own node in Flower
 MOST_HANDED = 32  # messages that a node may have and not have answered; the server sends one at a time
+_LONGEST_NAME = 64  # letters of an object's name, which is its SHA-256
 _MOST_OBJECTS = 32  # of a reply, apart from the pieces of its array
 _PIECE = 2**20  # bytes of a reply for which it may have one more object; Flower's pieces are five times as long
 PUSH_MESSAGE, PUSH_OBJECT = b"/v1/fleet/push-messages", b"/v1/fleet/push-object"
@@ -57,6 +58,8 @@ class Replies:
         objects = dict.fromkeys(_ids(request.message_object_trees[0]), 0)
         way = (said.src_node_id, said.dst_node_id)
         if way != (request.node.node_id, SERVER) or said.src_node_id == SERVER or len(objects) > self._most_objects:
+            return False
+        if max(map(len, (said.message_id, *objects))) > _LONGEST_NAME:  # they are kept
             return False
         # A request whose answer was lost is made again: the same reply, then, and not another one.
         if not said.message_id or self._replied.get(said.reply_to_message_id) not in ("", said.message_id):
