@@ -59,7 +59,8 @@ def test_questions_then_training_then_verify_in_one_folder(job, capsys, tmp_path
     assert status == 0 and "yes · m" in text and "95 %:" in text
     for part in ("rule S8, δ = 0.0001, one record replaced", "against the server and all other devices together",
                  "against a server that sees only sums", "1 of 4 questions is asked"):  # fmt: skip
-        assert part in text
+        assert part in " ".join(text.split())
+    assert max(map(len, text.split("\n")[:-2])) <= 80
     status, again = reported(capsys, "ask", out, "table", "smoker", "--by", "sex", "--json")
     assert json.loads(again)["privacy"]["from_register"] is True
     status, planned = reported(capsys, "ask", out, "count", "--where", "age>=60", "--plan")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,15 @@ def test_a_table_in_place_of_a_choral_toml_is_refused_with_the_way_to_one(tmp_pa
     path = write(tmp_path, "site.csv", "age,ill", ["1,0"])
     assert main(["simulate", path]) == 2
     assert re.search(r"CH105 .*site\.csv is a table, .*choral init .*site\.csv --label", capsys.readouterr().err)
+
+
+def test_files_with_a_prefix_that_ends_a_word_are_named_by_it_so_that_a_later_file_is_no_site(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{row % 50},{row % 2}" for row in range(60)]
+    for files, pattern in (
+        (["site-1.csv", "site-2.csv", "site-10.csv"], "./site-*.csv"),
+        (["east.csv", "eden.csv"], "./e*.csv"),
+    ):
+        names = [Path(write(tmp_path, name, "age,ill", rows)).name for name in files]
+        assert main(["init", *names, "--label", "ill", "--out", f"{files[0]}.toml"]) == 0
+        assert f'csv = "{pattern}"' in Path(f"{files[0]}.toml").read_text()

@@ -107,3 +107,9 @@ def test_what_can_not_be_planned_ends_with_status_2_and_one_line(capsys, words, 
     reported = capsys.readouterr()
     assert reported.err.startswith(code)
     assert len(reported.err.splitlines()) == 1
+
+
+def test_one_colluder_and_one_row_are_in_the_singular(capsys):
+    assert cli.main(["plan", "--epsilon", "1", "--devices", "5", "--rows", "1", "--features", "1"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "and 1 colluder;" in text and "5 sites of about 1 row," in text

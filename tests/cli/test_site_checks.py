@@ -80,7 +80,7 @@ def test_the_owner_types_the_numbers_one_after_the_other_and_sees_each_check_at_
     check = check_of(bytes.fromhex("5e" * 32), ("hill", "417093"), ("harbour", "582044"))
     assert list(compare(drawn, typed.__getitem__)) == [
         f"CHECK     {spaced(check)} with harbour: both must see the same",
-        "MISSING   lake",
+        "MISSING   lake: not compared, so nobody sees a false key there",
     ]
 
 
@@ -104,7 +104,7 @@ def test_numbers_that_were_typed_belong_to_the_study_that_was_shown_and_no_other
     assert last_drawn(drawn).missing == []
     other = SimpleNamespace(digest=b"t" * 32, roster=[SimpleNamespace(id=name) for name in ("harbour", "hill", "lake")])
     assert drawn_for(drawn, "hill", other).missing == ["harbour", "lake"]
-    assert list(compare(drawn, closed)) == ["MISSING   harbour, lake"]
+    assert list(compare(drawn, closed)) == ["MISSING   harbour, lake: not compared, so nobody sees a false key there"]
 
 
 def test_yes_approves_in_any_case_and_anything_else_is_asked_again_up_to_three_times():

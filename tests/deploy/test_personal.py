@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import stat
 
 import numpy as np
@@ -130,7 +131,8 @@ def test_the_verbs_make_it_show_it_and_predict_with_it(ended, tmp_path, capsys):
     assert reported["words"] in page and "NOT PRIVATE" in page and "<script" not in page
     assert f"{reported['standings']['personal']['accuracy']:.4f}" in page
     assert main(words) == 0
-    assert "not private" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "not private" in shown and re.search(r"^  personal +loss ", shown, re.M)
 
     rows = tmp_path / "new.csv"  # no label, and an order of its own
     rows.write_text("age,smokes,pulse\n70,yes,140\n25,no,60\n")

@@ -82,7 +82,11 @@ def check_lines(drawn: "DrawnNumber") -> list[str]:
 
 def missing_line(drawn: "DrawnNumber") -> list[str]:
     """The sites with which nothing was compared."""
-    return [f"MISSING   {', '.join(drawn.missing)}"] if drawn.missing else []
+    return (
+        [f"MISSING   {', '.join(drawn.missing)}: not compared, so nobody sees a false key there"]
+        if drawn.missing
+        else []
+    )
 
 
 def compared_so_far(home: Path) -> list[str]:

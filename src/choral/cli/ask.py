@@ -181,7 +181,7 @@ def shown(asked: "AskedAnswer", folder: str) -> str:
     if answer.is_rough:
         lines.append("Some intervals are approximate: the noise is large for what is asked.")
     lines += [*_shown_privacy(asked.privacy), f"register and ledgers: {folder}"]
-    return "\n".join(escaped(line) if line != answer.block else line for line in lines)
+    return "\n".join(terminal.wrap(line) if line != answer.block else line for line in lines)
 
 
 def in_one_line(asked: "AskedAnswer", folder: str) -> str:

@@ -126,10 +126,10 @@ def _poison(args: argparse.Namespace) -> int:
         lines.append(f"{row['attack']:<18}{row['plain']:>20.1%}{row['probes']:>14.1%}{said:>8}{works}{wrongly}")
     lines += [
         "",
-        f"ε ≤ {args.epsilon:g} with and without probes (δ = {terms['delta']:g}, rule {by.rule}, {by.adjacency},",
+        f"ε ≤ {args.epsilon:g} with and without probes (δ = {terms['delta']:g}, rule {by.rule}, {by.adjacency}, "
         f"against {by.adversary}). Simulated: the noise can be predicted.",
     ]
-    print("\n".join(lines))
+    terminal.say(*lines)
     return 0
 
 

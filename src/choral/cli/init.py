@@ -85,14 +85,15 @@ def _source(paths: list[Path]) -> str:
     start = next(one for one in starts if all(name.startswith(one) for name in names))
     suffix = glob.escape("".join(paths[0].suffixes))
     wide, narrow = f"{folder}/*{suffix}", f"{folder}/{glob.escape(start)}*{suffix}"
-    for pattern in (wide, narrow):
+    # A prefix that ends a word is no accident: with it, tables written into the folder later are no sites.
+    for pattern in (wide, narrow) if start[-1:].isalnum() or not start else (narrow, wide):
         if set(map(Path, glob.glob(pattern))) == set(paths):
             return pattern
     more = len(set(map(Path, glob.glob(narrow))) - set(paths))
     raise ConfigError(
         "CH104",
-        f"no pattern is for these {len(paths):,} files alone: {narrow} matches {more:,} more.",
-        where="choral init",
+        f"matches {more:,} more than the {len(paths):,} files that were given, and the study reads all of them.",
+        where=narrow,
         fix="Put the files of the study into one folder that holds nothing else.",
     )
 

@@ -127,7 +127,7 @@ def _own_lines(made: "OwnModel") -> "Iterator[str]":
     yield f"          {made.words}: κ = {made.own.kappa:g}; {made.own.because}"
     for name, standing in made.standings.items():
         figures = " · ".join(f"{figure} {value:.4f}" for figure, value in standing.to_dict().items())
-        yield f"  {name:8}{figures}"
+        yield f"  {name:<10}{figures}"
     if made.repeated:
         yield f"          {made.repeated:,} validation rows are rows that the run was trained on: they judge nothing"
 

@@ -22,6 +22,7 @@ from choral.cli import sums, terminal
 from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
+from choral.printable import count
 from choral.privacy.account import several_rows
 from choral.privacy.display import figures_up
 from choral.privacy.groups import EXAMPLE
@@ -287,7 +288,7 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
 def _short(option: Option) -> str:
     if option.against == "everyone":
         return "the server and all other devices"
-    return f"the server and {option.part.colluders} colluders"
+    return f"the server and {count(option.part.colluders, 'colluder')}"
 
 
 def _chart(points: Sequence[tuple[int, float]], unit: str, limit: float) -> Iterator[str]:

@@ -110,9 +110,12 @@ def wrap(line: str, columns: int | None = None) -> str:
     >>> print(wrap("NOTE  one two three", 14))
     NOTE  one two
           three
+    >>> print(wrap("LATER server  one two", 18))
+    LATER server  one
+                  two
     """
     line = escaped(line)
-    lead = re.match(r"\s*\S+\s{2,}|\s*", line)
+    lead = re.match(r"\s*(?:\S+ )?\S+\s{2,}|\s*", line)
     indent = " " * (lead.end() if lead else 0)
     room = columns or width()
     return textwrap.fill(line.rstrip(), room, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

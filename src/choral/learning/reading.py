@@ -139,7 +139,7 @@ def read_rows(path: Path, delimiter: str = ",", encoding: str = UTF_8) -> Iterat
                 lines.clear()
                 yield row
     except FileNotFoundError:
-        raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
+        raise TableError("CH300", "is not there.", where=str(path), fix="Check the path.") from None
     except UnicodeError:
         raise _no_text(path, encoding, _first_bad_line(path, encoding)) from None
     except (csv.Error, OSError, EOFError, lzma.LZMAError) as error:
@@ -180,7 +180,8 @@ def _no_text(path: Path, encoding: str, line: int) -> TableError:
         "CH307",
         f"is not {'UTF-8' if encoding == UTF_8 else encoding} text (line {line:,}).",
         where=str(path),
-        fix="Save it as UTF-8, or say what it is: encoding in [data]; at a site, device approve … --encoding",
+        fix="Save it as UTF-8, or say what it is: encoding in [data]; for choral device approve and predict, "
+        "--encoding",
     )
 
 
@@ -325,7 +326,7 @@ def read_parquet(path: str | Path, given: Format = OPEN) -> Table:
     try:
         frame = parquet.read_table(path)
     except FileNotFoundError:
-        raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
+        raise TableError("CH300", "is not there.", where=str(path), fix="Check the path.") from None
     except (ArrowException, OSError):
         raise TableError("CH300", "is not a Parquet file.", where=str(path), fix="Check the file.") from None
     return from_frame(frame, given, source=str(path))

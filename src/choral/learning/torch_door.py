@@ -129,7 +129,7 @@ def _check_shapes(
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise TrainingError(
             "CH701",
-            f'the model "{name}" does not accept {by(shape)} features: {str(error).strip().splitlines()[0][:200]}',
+            f'the model "{name}" does not accept {by(shape)} features: {str(error).strip().splitlines()[0][:200]}.',
             fix="The module takes rows, loss takes the outputs and the labels of rows, and torch.func can follow both.",
         ) from error
     if outputs.shape not in ((5, classes or 1), (5, 1)):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from choral.plan import Budget
+from choral.printable import number_of
 from choral.privacy.calibrate import spendable
 from choral.privacy.zcdp import rho_for
 from choral.record import Baselines, GainOverAlone, Measured, VerdictKind
@@ -90,7 +91,7 @@ class Prospect:
         ends = [min(self.sizes), max(self.sizes)] if self.sizes else []
         kinds = [self._kind_of(self._advantage_over(rows)) for rows in ends]
         if len(set(kinds)) < 2:
-            return f"{_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {self.rows:,.0f} rows"
+            return f"{_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {number_of(self.rows, 'row')}"
         small, large = (f"{_WORDS[kind]} for one of {rows:,} rows" for kind, rows in zip(kinds, ends, strict=True))
         return f"{small} and {large} (guessed from {self.devices:,} sites with {sum(self.sizes):,} rows"
 
