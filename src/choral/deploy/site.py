@@ -29,7 +29,7 @@ from choral.learning.trainer import LocalTraining
 from choral.printable import count
 from choral.privacy.calibrate import within_draws
 from choral.privacy.chain import Receipt
-from choral.privacy.costs import Costs
+from choral.privacy.costs import Costs, spare_uploads
 from choral.privacy.display import figures_up, up
 from choral.privacy.events import epsilon_of
 from choral.privacy.exposure import rounds_each
@@ -375,7 +375,7 @@ class Home:
             raise weaker(
                 f"its {count(planned, 'round')} would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({by.adjacency}, "
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
-                f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
+                _way_out(held.costs.spent(0, planned + spare_uploads(planned), delta), planned),
             )
         balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
         balance, terms = balances.everyone, study.terms
@@ -481,3 +481,10 @@ def receipt_of(vault: Vault) -> Receipt | None:
 
 def _decoded(path: Path, kind: type[T]) -> T:
     return converted(read_json(path), kind, path, "Restore it, or join again.")
+
+
+def _way_out(cost: float, planned: int) -> str:
+    """The limit that pays for the planned rounds, and for the attempts that may fail without which none is approved."""
+    if not math.isfinite(cost):
+        return "a larger --delta"
+    return f"--max-epsilon {up(cost)}, which has room for {count(spare_uploads(planned), 'attempt')} that may fail"
