@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from choral import __version__
 from docs.drawings import examples, screens
 from docs.drawings.__main__ import PICTURES, drawn
 
@@ -31,6 +32,11 @@ def test_a_drawing_says_in_words_what_it_shows_and_has_two_colour_schemes(path):
     assert tree.findtext("{*}title") and tree.findtext("{*}desc")
     assert "prefers-color-scheme: dark" in DRAWN[path]
     assert tree.get("viewBox").split()[2] == "420"  # text of 11 units is readable at 400 pixels
+
+
+def test_the_run_in_the_pictures_is_one_of_this_version_of_choral():
+    # A page shows the version at its top; the start page once showed 0.1.0 long after 0.2.0 was out.
+    assert json.loads((PICTURES / "run/run.json").read_text())["choral"] == __version__
 
 
 def test_the_screenshots_show_the_pages_that_the_code_makes_today():
