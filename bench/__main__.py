@@ -54,11 +54,14 @@ def machine() -> dict[str, Any]:
 
 def circumstances(name: str) -> dict[str, Any]:
     """The day, the commit and the load of a measurement, and the versions of what the benchmark depends on."""
-    ask = ["git", "describe", "--always", "--abbrev=8", "--exclude=*", "--dirty=+"]
-    commit = subprocess.run(ask, cwd=HERE.parent, capture_output=True, text=True).stdout.strip()
+    sources = [":(top)src", ":(top)bench", ":(top,exclude)bench/*.json"]
+    commit, changed = (
+        subprocess.run(["git", *words], cwd=HERE.parent, capture_output=True, text=True).stdout.strip()
+        for words in (["rev-parse", "--short=8", "HEAD"], ["status", "--porcelain", "--", *sources])
+    )
     return {
         "at": datetime.now(UTC).date().isoformat(),
-        "commit": commit or "no checkout",
+        "commit": commit + "+" * bool(changed) or "no checkout",
         "load": round(os.getloadavg()[0], 2),
         "engines": {engine: about["version"] for engine, about in engines().items() if name in about["figures"]},
     }

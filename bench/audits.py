@@ -11,7 +11,7 @@ import sys
 from bench.harness import print_figures
 from choral.cli import main
 
-CASES = ("s1", "s2", "s4", "s5", "s6", "s7", "s7-sampled", "person", "ask")
+CASES = ("s1", "s2", "s4", "s5", "s6", "s7", "s7-sampled", "person", "ask", "reading")
 EPSILONS = (1, 2, 4)
 KEPT = (
     "sees", "rule", "adversary", "delta", "confidence", "trainings", "seed", "lower_bound", "proved_epsilon",

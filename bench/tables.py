@@ -328,36 +328,6 @@ def audits(found: Results) -> str:
     return table(head, rows)
 
 
-def planner(found: Results) -> str:
-    """The planner's numbers next to the best of a grid, and the verdict before the run next to what happened."""
-    rows = []
-    for name, one in found["planner"]["datasets"].items():
-        for epsilon, at in (one or {"epsilon": {}})["epsilon"].items():
-            rows.append((
-                f"{name}, {one['rows']:,} rows", epsilon, at["planner"], at["best"],
-                f"{100 * at['gap']:+.1f} ± {100 * (at['gap_error'] or 0):.1f}", at["alone"], at["without_privacy"],
-                f"{100 * at['gain']:+.1f} ± {100 * at['gain_error']:.1f}", at["expected"],
-                "yes" if at["agrees"] else "**no**",
-            ))  # fmt: skip
-    head = [
-        "data", "ε", "planner", "best of the grid", "best − planner, points", "alone", "without privacy",
-        "gain over alone, points", "expected", "right",
-    ]  # fmt: skip
-    right = f"{found['planner']['verdicts_right']} of {found['planner']['verdicts']} verdicts are right."
-    return f"{table(head, rows)}\n\n{right}"
-
-
-def kinds(found: Results) -> str:
-    """Which kind of model was proposed, and which was the better one."""
-    rows = [
-        (name, f"{one['rows']:,}", one["kappa"], one["proposed"], one["trained"], one["additive"],
-         f"{one['additive_gains']:+.3f} ± {one['error']:.3f}", "yes" if one["right"] else "**no**")
-        for name, one in found["kinds"]["cases"].items()
-    ]  # fmt: skip
-    head = ["table", "rows", "κ", "proposed", "trained, AUC", "additive, AUC", "gain of additive", "right"]
-    return table(head, rows) + f"\n\n{found['kinds']['right']} of {found['kinds']['of']} proposals are right."
-
-
 def sums(found: Results) -> str:
     """What questions and models on sums answer, for the three adversaries."""
     kinds_of_sum = ("everyone", "lying", "sum")
@@ -519,7 +489,7 @@ def gpu(found: Results) -> str:
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, deployment, others, million, processes, larger_models, gpu, audits, planner, kinds, sums,
+        accuracy, accounting, deployment, others, million, processes, larger_models, gpu, audits, sums,
         personal, devices, heads, poison)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 
