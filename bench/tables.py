@@ -317,7 +317,7 @@ def audits(found: Results) -> str:
     """What adversaries measured who see all that a rule grants."""
     rows = []
     for case, by_epsilon in found["audits"].items():
-        for place, one in enumerate(by_epsilon.values()):
+        for place, one in enumerate(by_epsilon.values() if isinstance(by_epsilon, dict) else ()):
             rows.append((
                 case, one["sees"] if place == 0 else "", f"≤ {one['proved_epsilon']:.2f} ({one['rule']})",
                 f"≥ {one['lower_bound']:.2f}" + ("" if one["survived"] else ", **refuted**"),
@@ -326,17 +326,6 @@ def audits(found: Results) -> str:
             ))  # fmt: skip
     head = ["case", "the adversary sees", "ε proved", "ε measured", "share of ε", "share of μ", "false alarms, hits"]
     return table(head, rows)
-
-
-def sums(found: Results) -> str:
-    """What questions and models on sums answer, for the three adversaries."""
-    kinds_of_sum = ("everyone", "lying", "sum")
-    rows = [
-        (name.replace("_", " "), *(one.get(kind) for kind in kinds_of_sum), one.get("pooled_cox", ""))
-        for name, one in found["sums"].items()
-        if isinstance(one, dict)
-    ]
-    return table(["figure", *kinds_of_sum, "Cox's regression on all rows"], rows)
 
 
 def personal(found: Results) -> str:
@@ -489,7 +478,7 @@ def gpu(found: Results) -> str:
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, deployment, others, million, processes, larger_models, gpu, audits, sums,
+        accuracy, accounting, deployment, others, million, processes, larger_models, gpu, audits,
         personal, devices, heads, poison)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 

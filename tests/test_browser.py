@@ -57,7 +57,7 @@ def make_that_notes(folder):
 def test_ci_asks_for_a_browser_and_requires_it(tmp_path):
     environment = make_that_notes(tmp_path)
     assert subprocess.run([ROOT / ".ci/run"], env=environment).returncode == 0
-    assert (tmp_path / "called").read_text().split("\n")[:-1] == ["check 0", "browser 0", "test 1"]
+    assert (tmp_path / "called").read_text().split("\n")[:-1] == ["check 0", "docs 0", "browser 0", "test 1"]
 
 
 def test_ci_fails_where_no_browser_can_be_had(tmp_path):

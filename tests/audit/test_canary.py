@@ -82,10 +82,9 @@ def test_the_plan_in_small_costs_what_the_plan_costs():
     for configuration in FEW:
         plan = plan_of(**configuration)
         small = in_small(plan)
-        costs = [
-            account(delta=DELTA, **{**one.to_dict(), "devices": 16, "cohort": 10, "rounds": 3}).proved
-            for one in (plan, small)
-        ]
+        own = ("codec", "overflow", "out_of_range")  # numbers of a plan that an account does not ask for
+        shapes = [{key: value for key, value in one.to_dict().items() if key not in own} for one in (plan, small)]
+        costs = [account(delta=DELTA, **{**one, "devices": 16, "cohort": 10, "rounds": 3}).proved for one in shapes]
         whole, little = (cost.against_everyone.epsilon for cost in costs)
         assert little == pytest.approx(whole, rel=0.01) and little <= whole * (1 + 1e-9)
 

@@ -48,7 +48,7 @@ def test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it(conso
     """UTF-16 without its mark shows nowhere what it is; the message says what the site itself can do."""
     data, text = tmp_path / "hill.csv", consortium.tables["hill"].read_text()
     data.write_bytes(text.replace(",", "|").encode("utf-16-le"))
-    with pytest.raises(TableError, match=r"CH307 .*hill\.csv .*device approve … --encoding"):
+    with pytest.raises(TableError, match=r"CH307 .*hill\.csv .*device approve and predict, --encoding"):
         approve(consortium, "hill", data=data)
     written = Format(encoding="utf-16-le")
     reported = approve(consortium, "hill", data=data, written=written, record=True)

@@ -220,7 +220,7 @@ MUTANTS = [
     bug("charged for one use of a record only", PARTITION + "composed", "uses / honest_noises", "1 / honest_noises",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
-    bug("sampled steps by removal", "choral.privacy.losses:of_step", "cells(-1.0)", "cells(0.0)",
+    bug("sampled steps by removal", "choral.privacy.loss_grid:of_step", "cells(-1.0)", "cells(0.0)",
         "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
     bug("rare failures not taken from δ", EVENTS + "epsilon_of", "delta - spent", "delta",
         "tests/privacy/test_events.py::test_an_events_own_delta_is_taken_from_the_whole"),

@@ -203,7 +203,7 @@ def test_it_refuses_to_send_what_it_can_not_remember(world):
 
 def test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged(tmp_path, monkeypatch):
     """In the first turn a memory grows by a key for each peer: with 520 sites by more than what was kept free."""
-    monkeypatch.setattr("choral.protocol.vault._GROWTH", 512)
+    monkeypatch.setattr("choral.protocol.vault.GROWTH", 512)
     world, kept = World(), []
     identity, store = world.identities[0], FileStore(tmp_path / "vault")
     Vault.create(store, Memory(id=identity.id, secret=identity.to_bytes()))

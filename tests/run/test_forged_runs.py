@@ -213,16 +213,12 @@ def test_the_last_line_says_what_was_proved_and_what_was_taken_on_trust(made, re
     assert "signed the whole record" in reported["proved"] and len(reported["keys"].split()) == 12
 
 
-def test_a_page_by_another_version_is_compared_by_its_figures_and_that_is_said(rehearsal, capsys):
+@pytest.mark.parametrize("version", ["9.9", "0.1.0", "0.2.0"])
+def test_a_page_under_the_name_of_a_version_that_cannot_have_written_it_is_refused(rehearsal, version):
     page = rehearsal / "report.html"
-    text = re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "9.9", page.read_text())
+    text = re.sub(r"(?<=generator\" content=\"choral )[^\"]+", version, page.read_text())
     page.write_text(text.replace("Statement", "Declaration"))
-    assert main(["verify", str(rehearsal)]) == 0
-    reported = capsys.readouterr().out
-    assert "report.html is by choral 9.9: its ε agree, its words were" in reported
-    assert "the words of a page that another version wrote" in reported.splitlines()[-1]
-    page.write_text(re.sub(r"ε\xa0≤\xa0[\d.]+", "ε\xa0≤\xa00.01", text))
-    assert "report.html, by choral 9.9, shows another ε than the record" in wrong(rehearsal)
+    assert "report.html" in wrong(rehearsal)
 
 
 def test_names_of_a_strangers_folder_reach_no_terminal_as_commands(rehearsal, capsys):

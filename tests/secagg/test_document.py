@@ -19,7 +19,11 @@ def rows(head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-SPOKEN = {"ProbeAnswer": "ANSWER", "OpenedKeys": "OPENED"}  # classes whose plain names belong to others
+SPOKEN = {
+    "ProbeAnswer": "ANSWER",
+    "OpenedKeys": "OPENED",
+    "CloseEarly": "CLOSE EARLY",
+}  # classes whose plain names belong to others
 
 
 def test_the_messages_have_the_tags_and_as_many_fields_as_the_document_says():

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from choral.audit.cases import Refutation
     from choral.audit.float_sum import FloatSum
     from choral.audit.once import OnceCase
-    from choral.audit.reading import ReadingCase
+    from choral.audit.two_files import ReadingCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
     from choral.plan import Sampling, UnitName
@@ -166,7 +166,7 @@ def _ask(args: argparse.Namespace, given: Given) -> int:
 
 
 def _reading(args: argparse.Namespace, given: Given) -> int:
-    from choral.audit.reading import reading_case
+    from choral.audit.two_files import reading_case
 
     case = reading_case(**given)
     return _watched(

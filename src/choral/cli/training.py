@@ -72,6 +72,7 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
         return sums.start(kind, job, args)
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
         from choral.output.logs import RunLog
+        from choral.record import traits
         from choral.run.folder import RunFolder, new_folder
         from choral.run.runs import Run
         from choral.run.study import settle
@@ -79,7 +80,7 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
         log = None if args.log is None else RunLog(args.log)
         done()
         job = job if args.seed is None else job.seeded(args.seed)
-        study = settle(job, guess=kind == "simulation", reached=done)
+        study = settle(job, guess=traits(kind).repeats, reached=done)
     breakdowns.check(study, args)
     out = args.out or new_folder(study.name)
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)

@@ -73,7 +73,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     wasted: tuple[int, ...]
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class Starts(msgspec.Struct, frozen=True, kw_only=True):
     """speaks.json: with which number the counters of the server's last start begin, on disk before its first frame."""
 
     starts: int
@@ -368,7 +368,7 @@ def speaker_of(folder: Path, study: Agreement) -> Speaker:
     public = study.server_key.hex()
     key = speaks_with(read_text(folder / SPEAKS), public)
     path = run_folder(folder, study).path / COUNTED
-    before = converted(read_json(path), Counted, path).starts if path.exists() else 0
+    before = converted(read_json(path), Starts, path).starts if path.exists() else 0
     starts = max(before + 1, int(time.time()))
     if starts >= _STARTS:
         raise DeploymentError(
@@ -376,7 +376,7 @@ def speaker_of(folder: Path, study: Agreement) -> Speaker:
             f"this server's clock is {starts:,} s after 1970, and frames are counted up to {_STARTS:,}.",
             fix="Set the clock, and start the server again.",
         )
-    write_json(path, msgspec.to_builtins(Counted(starts=starts)))
+    write_json(path, msgspec.to_builtins(Starts(starts=starts)))
     return Speaker(key, study=study.digest, first=starts * _FRAMES_OF_A_START)
 
 

@@ -65,7 +65,7 @@ class Holdings:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Proposal:
+class ShownStudy:
     """A study as it was read once, with all that an approval would fix; `preview` is what its owner is shown of it.
 
     What is recorded is this value. The files that it was read from may be exchanged while somebody reads the screen.
@@ -301,7 +301,7 @@ class Home:
         written: Format = OPEN,
         compared: bool = False,
         spare: bool = False,
-    ) -> Proposal:
+    ) -> ShownStudy:
         """What the study would cost and send, after one round of training that stays here; nothing is approved by it.
 
         With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
@@ -329,12 +329,12 @@ class Home:
         if spare:
             self._check_spare(study, policy, held)
         held.trainer.trial(study.settled.trained.start(0))
-        return Proposal(
+        return ShownStudy(
             study=study, file=study_file, text=text, policy=policy, data=data, held=held, code=code,
             register=register, preview=preview,
         )  # fmt: skip
 
-    def accept(self, shown: Proposal, *, passphrase: str | None = None) -> None:
+    def accept(self, shown: ShownStudy, *, passphrase: str | None = None) -> None:
         """Record what was shown, as it was shown: CH617 where its file, or this home, is no longer what it was then."""
         study, policy, held = shown.study, shown.policy, shown.held
         if config.read_text(shown.file) != shown.text:

@@ -15,6 +15,7 @@ from choral.errors import ConfigError
 from choral.front.trained import Trained as Trained
 from choral.learning.reading import DataSource
 from choral.output.logs import RunLog
+from choral.record import traits
 from choral.report.answers import plot
 from choral.run import runs
 from choral.run.answers import AskedAnswer
@@ -174,7 +175,7 @@ def _start(kind: runs.Kind, data: DataSource, settings: RunOptions) -> Trained:
     job, _ = with_proposed_kind(job, source)
     if job.on_sums:
         return _made_on_sums(kind, job, source, out, drop=drop or 0.0, unused={"compare": compare, "log": log})
-    study = settle(job, source, guess=kind == "simulation")
+    study = settle(job, source, guess=traits(kind).repeats)
     run = runs.Run(
         kind, study, folder=None if out is None else RunFolder.create(Path(out)), drop=drop or 0.0,
         compare=bool(compare), log=None if log is None else RunLog(log),

@@ -158,7 +158,7 @@ def by_way_of_float64(features: Any) -> NDArray[Any]:  # noqa: ANN401 - whatever
     (dtype('float64'), dtype('float32'))
     """
     found = np.asarray(features)
-    return found.astype(np.float64) if found.dtype.kind in "iu" else found
+    return found.astype(np.float64) if np.issubdtype(found.dtype, np.integer) else found
 
 
 def array_features(shape: Sequence[int]) -> tuple[str, ...]:

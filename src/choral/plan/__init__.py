@@ -26,13 +26,12 @@ from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
     "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
-    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OUT_OF_RANGE", "PARTICIPATIONS",
-    "PASSES", "SAMPLINGS",
-    "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",
-    "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit",
-    "UnitName", "Weighing",
-    "hold_plain_numbers", "plain_number", "require_company", "require_keywords", "require_law", "require_number",
-    "require_one_of", "require_whole", "unit_of", "usual_sampling", "whole_within",
+    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OF_GAUSSIANS", "OUT_OF_RANGE",
+    "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary",
+    "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule",
+    "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "hold_plain_numbers", "plain_number", "require_company",
+    "require_keywords", "require_law", "require_number", "require_one_of", "require_whole", "unit_of",
+    "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -60,6 +59,8 @@ OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+# Laws that count as Gaussian where they are wider by `SMOOTHING`.
+OF_GAUSSIANS: tuple[Law, ...] = ("discrete_gaussian",)
 SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
 # Versions of the codec. In the first, of plans up to 0.2.0, the range counts γ rows in a batch, of which a Poisson draw
 # has more; discrete Gaussian noise counts as zCDP except where it is added once, and a pull takes nothing off. In the
@@ -395,7 +396,7 @@ class Plan:
     @property
     def smoothed(self) -> bool:
         """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
-        return self.strict and (self.once or (self.law == "discrete_gaussian" and self.codec > 1))
+        return self.strict and (self.once or (self.law in OF_GAUSSIANS and self.codec > 1))
 
     @property
     def update_noise(self) -> float:

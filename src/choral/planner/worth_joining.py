@@ -214,17 +214,17 @@ def in_words(verdict: GainOverAlone) -> str:
     >>> in_words(GainOverAlone(kind="better", gain=0.0, less_loss=0.02, more_auc=0.05))
     'Better than a site alone (AUC +0.050, log loss -0.020; accuracy +0.0 points, which says little: a class is rare).'
     """
-    how = _WORDS[verdict.kind].capitalize()
+    how, better = _WORDS[verdict.kind].capitalize(), verdict.kind == "better"
     points = f"{100 * verdict.gain:+.1f} points" + ("" if verdict.error is None else f" ± {100 * verdict.error:.1f}")
     rare = [] if verdict.more_auc is None else [f"AUC {verdict.more_auc:+.3f}"]
     rare += [] if verdict.less_loss is None else [f"log loss {-verdict.less_loss:+.3f}"]
     if rare:
         said = f"{how} ({', '.join(rare)}; accuracy {points}, which says little: a class is rare)."
-    elif verdict.kind == "better":
+    elif better:
         said = f"{how} by {points.removeprefix('+')}."
     else:
         said = f"{how} ({points})."
-    if verdict.kind != "better":
+    if not better:
         said += (
             " What would change it: more sites, a larger ε, trust in the secure sum "
             '(against = "server and colluders"), or personal models (--personal).'

@@ -11,7 +11,7 @@ from typing import Any
 
 from choral.errors import PlanError
 from choral.plan import require_number, require_whole
-from choral.privacy import losses
+from choral.privacy import loss_grid
 from choral.privacy.renyi import best_epsilon
 from choral.privacy.roots import root
 from choral.privacy.zcdp import gdp_epsilon
@@ -104,7 +104,7 @@ def _error(steps: Steps) -> float:
     return _LEAST_ERROR * (10 + sum(steps.values()))
 
 
-def _epsilon_below(most: float, whole: losses.Composed, delta: float) -> float:
+def _epsilon_below(most: float, whole: loss_grid.Composed, delta: float) -> float:
     """The least ε of composed losses at δ, up to a known bound."""
     law = whole.tilted(whole.tilt_for(delta))
 
@@ -142,12 +142,12 @@ def curve(steps: Steps, *, mu: float, least: float, points: int) -> tuple[Any, A
     return epsilons, deltas
 
 
-def composed(steps: Steps, mu: float, interval: float) -> losses.Composed:
+def composed(steps: Steps, mu: float, interval: float) -> loss_grid.Composed:
     """The losses of all steps and of a μ-Gaussian mechanism together, on a grid of this width."""
-    parts = [(losses.of_step(z, q, interval), count) for (z, q), count in steps.items()]
+    parts = [(loss_grid.of_step(z, q, interval), count) for (z, q), count in steps.items()]
     if mu > 0:
-        parts.append((losses.of_step(2 / mu, 1.0, interval), 1))  # N(±1, z²) is μ-Gaussian for μ = 2/z
-    return losses.Composed(parts=tuple(parts), floor=_error(steps))
+        parts.append((loss_grid.of_step(2 / mu, 1.0, interval), 1))  # N(±1, z²) is μ-Gaussian for μ = 2/z
+    return loss_grid.Composed(parts=tuple(parts), floor=_error(steps))
 
 
 def renyi(noise_multiplier: float, probability: float, order: float) -> float:
@@ -166,10 +166,10 @@ def renyi(noise_multiplier: float, probability: float, order: float) -> float:
     terms = order * log_p - (order - 1) * log_q
     # A logarithm of a density is off by a few units of the numbers that it is made of, whatever is left of them.
     sizes = 0.5 * ((np.abs(x) + 1) / noise_multiplier) ** 2 + abs(math.log(probability)) + 8
-    terms += 4 * losses.UNIT * (2 * order - 1) * (sizes + abs(math.log(noise_multiplier)))
+    terms += 4 * loss_grid.UNIT * (2 * order - 1) * (sizes + abs(math.log(noise_multiplier)))
     top = float(np.max(terms))
     whole = top + math.log(float(np.sum(np.exp(terms - top))) * float(step))
-    return (whole + 4 * losses.UNIT * (abs(top) + math.log2(len(x)))) / (order - 1)
+    return (whole + 4 * loss_grid.UNIT * (abs(top) + math.log2(len(x)))) / (order - 1)
 
 
 def divergence(steps: Steps, order: float) -> float:

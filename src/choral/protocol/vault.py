@@ -26,7 +26,7 @@ VERSION = 7
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
-_GROWTH = 2**16  # bytes by which a memory may grow in a turn, beyond the keys with its peers: a root, a receipt
+GROWTH = 2**16  # bytes by which a memory may grow in a turn, beyond the keys with its peers: a root, a receipt
 _ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
 SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
@@ -227,7 +227,7 @@ class Vault:
 
         `expected` is a memory that is about as long as the one that will be put, where it is longer than this one.
         """
-        with self.store.room(len(self._sealed_bytes(expected)) + _GROWTH) as write:
+        with self.store.room(len(self._sealed_bytes(expected)) + GROWTH) as write:
             yield lambda memory: self.put(memory, write)
 
     def put(self, memory: Memory, write: Callable[[bytes], None] | None = None) -> None:

@@ -20,7 +20,7 @@ from choral.errors import ConfigError, LedgerError, SumError
 from choral.learning.reading import DataSource
 from choral.protocol.messages import QUESTIONS, Turn
 from choral.protocol.respondent import Respondent
-from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy
+from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, traits
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
 from choral.run.answers import (
@@ -182,7 +182,7 @@ def begun(kind: Kind, data: DataSource, settings: dict[str, Any], *, out: Path, 
 
 def begun_with(kind: Kind, job: Job, source: DataSource, *, out: Path, drop: float = 0.0) -> Inquiry:
     """The same for a job that is there already, and the data that it does not name."""
-    study = settle(job, source, keep_tables=True, guess=kind == "simulation")
+    study = settle(job, source, keep_tables=True, guess=traits(kind).repeats)
     inquiry = Inquiry(kind, study, folder=out, drop=drop)  # refused before a folder is made
     Run(kind, study, folder=RunFolder.create(out), drop=drop).begin()
     return inquiry

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from choral.plan import LEAST_SCALE
+from choral.plan import LEAST_SCALE, OF_GAUSSIANS
 from choral.privacy.discrete import discrete_gaussian
 from choral.privacy.events import Gaussian, Skellam, Zcdp
 from choral.privacy.exposure import Exposure
@@ -35,7 +35,7 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> WholeNoise
     """
     scale = LEAST_SCALE[part.law]
     l2 = part.moves / part.noise_multiplier * scale
-    if part.law == "skellam":
+    if part.law not in OF_GAUSSIANS:
         # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
         return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
     if part.smoothed:

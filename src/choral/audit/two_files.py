@@ -28,7 +28,7 @@ ISO = [f"2020-{day[3:5]}-{day[:2]}" for day in SLASHES]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class FilePair:
     """Two files that differ in their first row, as bytes, and what is said of how they are written."""
 
     what: str
@@ -36,7 +36,9 @@ class Pair:
     written: Format
 
     @classmethod
-    def of(cls, what: str, days: Sequence[str], first: tuple[str, str], encoding: str = "utf-8", **said: str) -> "Pair":
+    def of(
+        cls, what: str, days: Sequence[str], first: tuple[str, str], encoding: str = "utf-8", **said: str
+    ) -> "FilePair":
         """The pair whose rows have these days and whose first row has one day or the other, and opposite scores."""
         # A row's score is where its day lies if the day comes first: whoever reads another day learns another slope.
         scores = [f"{1000 * (2 * int(day[3:5]) / 12 - 1):.0f}" for day in SLASHES]
@@ -50,15 +52,15 @@ class Pair:
 
 
 PAIRS = (
-    Pair.of(
+    FilePair.of(
         "nothing said, and a day above 12 in the first or in the second place", SLASHES, ("25/06/2020", "06/25/2020")
     ),
-    Pair.of("day first said, and a month above 12", SLASHES, ("25/06/2020", "06/25/2020"), dates="day first"),
-    Pair.of("dates that begin with the year, and one that does not", ISO, ("2020-12-31", "06/25/2020")),
-    Pair.of("a byte that is not UTF-8", ISO, ("2020-12-31", "n\xf6"), encoding="latin-1"),
-    Pair.of("a word for no value", ISO, ("2020-12-31", "NA")),
-    Pair.of("two days", ISO, ("2020-12-31", "2020-01-01")),
-    Pair.of("two days, the day first", SLASHES, ("31/12/2020", "01/01/2020"), dates="day first"),
+    FilePair.of("day first said, and a month above 12", SLASHES, ("25/06/2020", "06/25/2020"), dates="day first"),
+    FilePair.of("dates that begin with the year, and one that does not", ISO, ("2020-12-31", "06/25/2020")),
+    FilePair.of("a byte that is not UTF-8", ISO, ("2020-12-31", "n\xf6"), encoding="latin-1"),
+    FilePair.of("a word for no value", ISO, ("2020-12-31", "NA")),
+    FilePair.of("two days", ISO, ("2020-12-31", "2020-01-01")),
+    FilePair.of("two days, the day first", SLASHES, ("31/12/2020", "01/01/2020"), dates="day first"),
 )
 
 
@@ -122,7 +124,7 @@ def reading_case(
     )
 
 
-def _worlds(pair: Pair) -> tuple[Table, Table] | None:
+def _worlds(pair: FilePair) -> tuple[Table, Table] | None:
     """Features and labels of both files as a site reads them; None where one of them is refused."""
     worlds = []
     with TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from choral.audit.reading import ROWS, reading_case
+from choral.audit.two_files import ROWS, reading_case
 from choral.cli import main
 from choral.learning.columns import Format
 from choral.learning.dates import order_of
