@@ -148,7 +148,11 @@ def main() -> None:
     args = parser.parse_args()
     found = measured(args.devices)
     if args.json:
-        print(json.dumps(found))
+        print(
+            json.dumps(
+                {keys: {name.replace(" ", "_"): value for name, value in row.items()} for keys, row in found.items()}
+            )
+        )
         return
     for name in found["hybrid"]:
         print(f"{name:<20} {found['cards'].get(name, 0):>10.3f} {found['hybrid'][name]:>10.3f}")
