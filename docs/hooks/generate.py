@@ -28,7 +28,9 @@ ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have their own pag
 def families(root: Path) -> dict[str, tuple[str, int, str]]:
     """First digit of a code -> class, exit status, what it is about: the tree in the docstring of choral.errors."""
     module = ast.parse((root / "src/choral/errors.py").read_text())
-    bases = {node.name: ast.unparse(node.bases[0]) for node in module.body if isinstance(node, ast.ClassDef)}
+    bases = {
+        node.name: ast.unparse(node.bases[0]) for node in module.body if isinstance(node, ast.ClassDef) and node.bases
+    }
     tree = re.findall(r"(\w+Error) +CH(\d)xx +(.+)", ast.get_docstring(module) or "")
     return {digit: (name, 2 if bases[name] == "InputError" else 1, about) for name, digit, about in tree}
 
