@@ -49,10 +49,10 @@ def accountants() -> dict[str, float]:
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
-    from choral.plan import Budget
-    from choral.privacy import poisson
-    from choral.privacy.calibrate import smallest_noise
-    from choral.privacy.exposure import Exposure
+    from choral.accounting.calibrate import smallest_noise
+    from choral.core import poisson
+    from choral.core.exposure import Exposure
+    from choral.core.plan import Budget
 
     steps, z, q, delta = PLAN["rounds"] * PLAN["local-steps"], PLAN["noise"] * PLAN["batch"], 0.1, PLAN["delta"]
     part = Exposure.of(**{name.replace("-", "_"): value for name, value in PLAN.items() if name != "delta"})

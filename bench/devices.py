@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from choral import config
 from choral.backends.vectorised import Vectorised
+from choral.core.codec import mean
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import with_secure_sum
 from choral.learning.evaluate import evaluate
 from choral.learning.recipe import Recipe
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import with_secure_sum
 from choral.run.study import Study, settle
-from choral.secagg.codec import mean
 
 DELTA = 1e-5
 MULTIPLIER = 5.0  # of a full sum's noise, in units of the clip

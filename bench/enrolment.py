@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 
 from choral.backends.wire import Wire
+from choral.core.codec import Codec
+from choral.core.device import Device
+from choral.core.hybrid import HYBRID
+from choral.core.keys import Identity, Roster
+from choral.core.messages import Turn, Vector
+from choral.core.plan import SecureSum
+from choral.core.terms import Terms
+from choral.core.vault import Memory, MemoryStore, Vault
 from choral.deploy.certificates import node_key
 from choral.deploy.enrolment import card_of, card_text, enrol, prepare
-from choral.plan import SecureSum
-from choral.protocol.device import Device
-from choral.protocol.messages import Turn, Vector
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.run.agreement import Agreement
-from choral.secagg.codec import Codec
-from choral.secagg.hybrid import HYBRID
-from choral.secagg.keys import Identity, Roster
 
 PARAMETERS = 100
 JOB = """

@@ -13,7 +13,7 @@ from typing import Any
 from bench.harness import ROOT
 from bench.secure_sum import Case, Cohort
 from bench.setup import python_of
-from choral.plan import SecureSum
+from choral.core.plan import SecureSum
 
 DEVICES = 10
 

@@ -28,25 +28,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.harness import print_figures
+from choral.accounting.calibrate import calibrated
 from choral.backends.crew import Resources
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import Wire
+from choral.core.codec import Codec
+from choral.core.costs import Costs
+from choral.core.device import Device, Update
+from choral.core.graph import sparse
+from choral.core.keys import Bundle, Identity, Roster
+from choral.core.ledger import Charge, Ledger, Receipt
+from choral.core.masks import Words
+from choral.core.messages import Paths, Turn, Vector, decode
+from choral.core.paths import Announcements, Shown
+from choral.core.plan import Budget, Plan
+from choral.core.roster_tree import RosterPart
+from choral.core.terms import Terms, circle_of
+from choral.core.vault import Memory, MemoryStore, Vault
 from choral.learning.models import logistic
 from choral.learning.records import Records
-from choral.plan import Budget, Plan
-from choral.privacy.calibrate import calibrated
-from choral.privacy.costs import Costs
-from choral.privacy.ledger import Charge, Ledger, Receipt
-from choral.protocol.device import Device, Update
-from choral.protocol.messages import Paths, Turn, Vector, decode
-from choral.protocol.paths import Announcements, Shown
-from choral.protocol.terms import Terms, circle_of
-from choral.protocol.vault import Memory, MemoryStore, Vault
-from choral.secagg.codec import Codec
-from choral.secagg.graph import sparse
-from choral.secagg.keys import Bundle, Identity, Roster
-from choral.secagg.masks import Words
-from choral.secagg.roster_tree import RosterPart
 
 DEVICES, COHORT, QUICK, SAMPLE, SILENT = 10**6, 10**4, 1000, 40, 5
 ROWS, FEATURES, CLASSES = 8, 99, 100  # rows of each device

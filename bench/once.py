@@ -21,19 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import config
+from choral.accounting.calibrate import calibrated
 from choral.backends.once import OnceEngine
 from choral.backends.vectorised import Vectorised
+from choral.core.codec import Codec, mean
+from choral.core.exposure import crowd_of
+from choral.core.plan import Budget, Plan, SecureSum
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
 from choral.learning.records import Records
 from choral.paper.adult import NARROW
-from choral.plan import Budget, Plan, SecureSum
 from choral.planner import once_numbers, plan_for
-from choral.privacy.calibrate import calibrated
-from choral.privacy.exposure import crowd_of
 from choral.run.study import Study, settle
-from choral.secagg.codec import Codec, mean
 from choral.server_step import MEAN, Averaged, ServerStep
 
 DELTA = 1e-5

@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 
 from bench.once import over_seeds
 from choral import config
+from choral.core.plan import Against
 from choral.learning.converged import converged
 from choral.learning.models import Model
 from choral.learning.personal import ALONE, KAPPA, Standing, chosen, fitted, joined
 from choral.learning.records import Records
 from choral.learning.splits import Split
 from choral.paper.adult import NARROW
-from choral.plan import Against
 from choral.run.runs import Run
 from choral.run.study import Study, settle
 

@@ -25,10 +25,10 @@ from bench.real_tables import RealTable
 from bench.setup import ENVIRONMENTS
 from bench.side_by_side import ends_of, merits
 from choral import config
+from choral.accounting.calibrate import calibrated
+from choral.core.mechanisms.noise_once import CONVEX, MARGIN, movement
+from choral.core.plan import Budget, NoiseIsAdded, Plan
 from choral.learning import once
-from choral.plan import Budget, NoiseIsAdded, Plan
-from choral.privacy.calibrate import calibrated
-from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN, movement
 from choral.run.study import Study, settle
 
 EPSILONS, DELTA = (1.0, 2.0, 4.0), 1e-5

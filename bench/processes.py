@@ -30,16 +30,16 @@ import numpy as np
 
 from bench.secure_sum import Case, Cohort
 from choral.backends.crew import Crew, Resources, SharedWork
-from choral.protocol.bonds import SealedSecret
-from choral.protocol.messages import Turn, Vector
-from choral.protocol.muster import Muster
-from choral.protocol.round import Round
-from choral.protocol.server_work import ServerWork
-from choral.protocol.terms import Terms
-from choral.secagg.codec import Integers
-from choral.secagg.graph import sparse
-from choral.secagg.masks import Mask, Words, add_masks
-from choral.secagg.running_sum import KeptVectors
+from choral.core.bonds import SealedSecret
+from choral.core.codec import Integers
+from choral.core.graph import sparse
+from choral.core.masks import Mask, Words, add_masks
+from choral.core.messages import Turn, Vector
+from choral.core.terms import Terms
+from choral.server.muster import Muster
+from choral.server.round import Round
+from choral.server.running_sum import KeptVectors
+from choral.server.server_work import ServerWork
 
 clock = time.perf_counter
 SPEED_UPS = {"speed_up_of_adding": "add_s", "speed_up": "split_s", "speed_up_of_turn": "turn_s"}

@@ -15,9 +15,9 @@ import numpy as np
 
 from bench.harness import growth, print_figures
 from bench.secure_sum import Case, Cohort
-from choral.secagg.graph import sparse
-from choral.secagg.keys import Identity, Roster
-from choral.secagg.shares import fresh_secret, join, split
+from choral.core.graph import sparse
+from choral.core.keys import Identity, Roster
+from choral.core.shares import fresh_secret, join, split
 
 DEVICES, COHORT, LINK = 10**6, 10**4, 10e9  # n, r, and bits a second of the server's network
 COHORTS, SHORT, LONG, REPEATS = (100, 200, 400, 800), 10**4, 2 * 10**5, 5

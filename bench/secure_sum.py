@@ -32,17 +32,17 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from bench.setup import python_of
-from choral.plan import SecureSum
-from choral.protocol.device import Device
-from choral.protocol.messages import Turn
-from choral.protocol.muster import Muster
-from choral.protocol.round import Round
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Memory, MemoryStore, Vault
-from choral.secagg.codec import Codec, mean
-from choral.secagg.graph import sparse
-from choral.secagg.keys import Identity, Roster
-from choral.secagg.masks import add_masks, pair_masks
+from choral.core.codec import Codec, mean
+from choral.core.device import Device
+from choral.core.graph import sparse
+from choral.core.keys import Identity, Roster
+from choral.core.masks import add_masks, pair_masks
+from choral.core.messages import Turn
+from choral.core.plan import SecureSum
+from choral.core.terms import Terms
+from choral.core.vault import Memory, MemoryStore, Vault
+from choral.server.muster import Muster
+from choral.server.round import Round
 
 clock = time.perf_counter
 # 30 neighbours are what Flower's own figures use; the threshold is the design's for 22 of 100.

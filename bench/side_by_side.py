@@ -15,11 +15,11 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
+from choral.core.plan import Plan
 from choral.learning.clipped import dense_clipped_sum
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, padded, shortened, walk
 from choral.learning.records import Records
-from choral.plan import Plan
 
 Models = NDArray[np.float32]  # lanes × rows of weights, the intercept last × outputs
 

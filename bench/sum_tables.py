@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bench.harness import NoFigureError
 from bench.once import Regions
 from bench.real_tables import packaged
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from examples.survival.patients import patients
 
 if TYPE_CHECKING:

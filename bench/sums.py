@@ -38,11 +38,11 @@ from bench.sum_settings import DELTA, EPSILON, asked, by_kind, inquiry, job_with
 from bench.sum_tables import SumTable
 from choral.asking.concordance import concordance
 from choral.asking.question import Question
-from choral.errors import TableError
+from choral.core.errors import TableError
+from choral.core.events import Gaussian, epsilon_of
+from choral.core.zcdp import gdp_mu
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
-from choral.privacy.events import Gaussian, epsilon_of
-from choral.privacy.zcdp import gdp_mu
 
 BOUNDS_EPSILON, QUANTILES_EPSILON = 0.1, 0.5
 SEEDS = {"quick": 5, "full": 10}

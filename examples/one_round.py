@@ -11,28 +11,28 @@ from pathlib import Path
 
 import numpy as np
 
+from choral.accounting.calibrate import OUT_OF_RANGE, calibrated
 from choral.backends.wire import MemoryTransport, Wire
-from choral.errors import SumError
+from choral.core.codec import Codec, Integers, mean
+from choral.core.costs import Costs
+from choral.core.device import Device, Update
+from choral.core.display import figures_up
+from choral.core.errors import SumError
+from choral.core.keys import Identity, Roster
+from choral.core.ledger import Charge, Ledger
+from choral.core.masks import Stream, Words
+from choral.core.messages import Turn, Vector
+from choral.core.plan import Budget, Plan, SecureSum
+from choral.core.rules import ADJACENCY
+from choral.core.terms import Terms
+from choral.core.vault import Memory, MemoryStore, Vault
 from choral.federation import cohort_of
 from choral.learning.evaluate import evaluate
 from choral.learning.models import logistic
 from choral.learning.splits import hold_out
 from choral.learning.tables import load_adult
 from choral.learning.trainer import LocalTraining
-from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
-from choral.privacy.costs import Costs
-from choral.privacy.display import figures_up
-from choral.privacy.ledger import Charge, Ledger
-from choral.privacy.rules import ADJACENCY
-from choral.protocol.device import Device, Update
-from choral.protocol.messages import Turn, Vector
-from choral.protocol.round import Sum
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Memory, MemoryStore, Vault
-from choral.secagg.codec import Codec, Integers, mean
-from choral.secagg.keys import Identity, Roster
-from choral.secagg.masks import Stream, Words
+from choral.server.round import Sum
 
 LIMIT = Budget(epsilon=1.0, delta=1e-5)  # what each device's owner allows in all, for one record replaced
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from choral.config import Job, job_of, parse, read
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 GOOD = """\
 [privacy]      # one table a room

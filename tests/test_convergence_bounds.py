@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.convergence_bounds import convergence, largest_step_size, logistic_constants, step_condition
-from choral.errors import PlanError
+from choral.core.errors import PlanError
 
 # The design's counterexample: n = r = τ = 1, f = Lθ²/2, θ⁰ = 0, so every gradient is exact and β = 0.
 COUNTEREXAMPLE = {

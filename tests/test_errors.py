@@ -2,8 +2,8 @@
 
 import pytest
 
-from choral import errors
-from choral.errors import CODES, ChoralError, ConfigError, LedgerError, NotReadyError, SumError
+from choral.core import errors
+from choral.core.errors import CODES, ChoralError, ConfigError, LedgerError, NotReadyError, SumError
 
 BRANCHES = {
     "1": "ConfigError", "2": "PlanError", "3": "TableError", "4": "LedgerError", "5": "SumError", "6": "TrustError",

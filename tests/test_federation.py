@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choral.errors import SumError
+from choral.core.errors import SumError
+from choral.core.plan import Plan
 from choral.federation import MOST_ATTEMPTS, balanced_cohorts, cohort_of, draw_cohort, rounds
-from choral.plan import Plan
 
 GRID = 2.0**-10
 

@@ -37,12 +37,12 @@ def lint_imports(house):
 def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     clean = lint_imports(copy_of_the_house)
     assert clean.returncode == 0, clean.stdout + clean.stderr
-    for room in ("plan.py", "paper/figures.py"):
+    for room in ("core/errors.py", "paper/figures.py"):
         with (copy_of_the_house / "src/choral" / room).open("a") as file:
             file.write("\nimport choral.learning.records\n")
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
-    assert "choral.plan is not allowed to import choral.learning" in planted.stdout
+    assert "choral.core is not allowed to import choral.learning" in planted.stdout
     assert (
         "choral.paper is not allowed to import choral.learning" in planted.stdout
     )  # the front doors are enough for it
@@ -117,7 +117,7 @@ def named_against_the_arrows(house):
 def test_no_room_loads_a_room_above_it_by_its_name(copy_of_the_house):
     assert named_against_the_arrows(copy_of_the_house) == set()
     with (copy_of_the_house / "src/choral/backends/flower/__init__.py").open("a") as file:
-        file.write('\nABOVE, NEIGHBOUR, BELOW = "choral.deploy.serving:conduct", "choral.config", "choral.plan"\n')
+        file.write('\nABOVE, NEIGHBOUR, BELOW = "choral.deploy.serving:conduct", "choral.config", "choral.core.plan"\n')
     assert named_against_the_arrows(copy_of_the_house) == {("backends", "deploy"), ("backends", "config")}
 
 
@@ -138,8 +138,8 @@ PLANTED = {
 @pytest.mark.parametrize("fault", PLANTED)
 def test_the_linter_catches(fault, copy_of_the_house):
     code, rule = PLANTED[fault]
-    (copy_of_the_house / "src/choral/privacy/planted.py").write_text(f'"""A planted fault."""\n\n{code}')
-    result = run("ruff", "check", "--no-cache", "src/choral/privacy/planted.py", cwd=copy_of_the_house)
+    (copy_of_the_house / "src/choral/core/planted.py").write_text(f'"""A planted fault."""\n\n{code}')
+    result = run("ruff", "check", "--no-cache", "src/choral/core/planted.py", cwd=copy_of_the_house)
     assert result.returncode == 1
     assert rule in result.stdout
 
@@ -202,7 +202,7 @@ def private_touches(tests):
 
 def test_tests_take_little_that_is_private_and_the_count_only_falls(tmp_path):
     (tmp_path / "test_planted.py").write_text(
-        "from choral.privacy.roots import _low, high\n"
+        "from choral.core.roots import _low, high\n"
         "agent._train(self._own)\n"
         "monkeypatch.setattr(module, '_LOOK', 0.0)\n"
         "monkeypatch.setattr('choral.deploy.services._LOOK', 0.0)\n"
@@ -280,7 +280,7 @@ def test_a_site_can_install_all_that_it_needs_by_hash_in_the_versions_that_are_t
 
 
 def test_every_error_code_that_the_code_raises_is_listed_and_every_listed_code_is_documented_once():
-    from choral.errors import CODES
+    from choral.core.errors import CODES
 
     raised = {code for path in SOURCES for code in re.findall(r'"(CH\d{3})"', path.read_text())}
     assert raised <= set(CODES)

@@ -48,8 +48,8 @@ import tempfile, threading
 from pathlib import Path
 from choral.backends import relay
 from choral.deploy import doctor, ownership, services
-from choral.errors import DeploymentError, StorageError
-from choral.privacy import locks
+from choral.core.errors import DeploymentError, StorageError
+from choral.core import locks
 from choral.record import read_run
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from choral.errors import PlanError
-from choral.plan import Plan, require_number, require_whole
+from choral.core.errors import PlanError
+from choral.core.plan import Plan, require_number, require_whole
 
 NUMBERS = {
     "devices": 16, "cohort": 10, "rounds": 20, "rows": 2440, "batch": 244, "step_size": 0.5, "clip": 1.0, "noise": 0.02,

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choral.accounting.account import account
 from choral.convergence_bounds import step_condition
-from choral.errors import LedgerError, PlanError
-from choral.plan import Budget
+from choral.core.errors import LedgerError, PlanError
+from choral.core.events import Gaussian, epsilon_of
+from choral.core.ledger import Balance, Charge, Reservation
+from choral.core.mechanisms.poisson import sampled
+from choral.core.plan import Budget
 from choral.planner import once_numbers, plan_for, proposal_of, task_of
 from choral.planner.on_sums import advice_on_sums
-from choral.privacy.account import account
-from choral.privacy.events import Gaussian, epsilon_of
-from choral.privacy.ledger import Balance, Charge, Reservation
-from choral.privacy.mechanisms.poisson import sampled
 from tests.run.small import study
 
 ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}

@@ -5,11 +5,11 @@ import unicodedata
 
 import pytest
 
+from choral.core.errors import ChoralError, ConfigError, TrustError
+from choral.core.printable import escaped, fault_of_name, fault_of_word, is_shown
 from choral.deploy.enrolment import Invitation, prepare, read_card
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
-from choral.errors import ChoralError, ConfigError, TrustError
-from choral.printable import escaped, fault_of_name, fault_of_word, is_shown
 from choral.run.names import require_device_name
 from tests.run.consortium import JOB, Consortium
 

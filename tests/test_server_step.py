@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 from choral import server_step
 from choral.config import job_of, parse
-from choral.errors import ConfigError, PlanError, StorageError
+from choral.core.errors import ConfigError, PlanError, StorageError
 from choral.record import read_run
 from choral.run.folder import RunFolder
 from choral.run.runs import Run, resume

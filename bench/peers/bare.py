@@ -6,6 +6,6 @@ from types import ModuleType
 from typing import Any
 
 if find_spec("cryptography") is None:
-    masks: Any = ModuleType("choral.secagg.masks")
+    masks: Any = ModuleType("choral.core.masks")
     masks.Stream = masks.Words = masks.ring = object
     sys.modules[masks.__name__] = masks

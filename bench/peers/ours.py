@@ -15,9 +15,9 @@ from bench.peers import bare  # noqa: F401 - before the engine, for machines wit
 from bench.work import Work, cohort_of, first_weights, rows_of
 from bench.worker import serve
 from choral.backends.vectorised import Vectorised
+from choral.core.plan import Plan
 from choral.learning import models
 from choral.learning.records import Records
-from choral.plan import Plan
 
 
 class Grid:

@@ -16,9 +16,9 @@ from bench.peers.ours import Grid, plan_of, records_of
 from bench.work import Work, cohort_of
 from bench.worker import serve
 from choral.backends.outside import OutsideEngine
+from choral.core.codec import mean
 from choral.learning.models import Model
 from choral.learning.torch_door import own
-from choral.secagg.codec import mean
 
 
 def model_of(work: Work, form: str) -> Model:

@@ -1,7 +1,7 @@
 """Pictures of who does what: the system, one round, the processes of a deployment, and which rule applies."""
 
-from choral.privacy.mechanisms import MECHANISMS, rule_in_words
-from choral.privacy.private_sums import RULE as QUESTIONS
+from choral.core.mechanisms import MECHANISMS, rule_in_words
+from choral.core.private_sums import RULE as QUESTIONS
 from choral.report.markup import Markup, element, together
 from docs.drawings.shapes import LINE, WIDTH, arrow, box, paragraph, sheet, words
 

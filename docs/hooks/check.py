@@ -113,23 +113,23 @@ def _defined(module: ast.Module) -> set[str]:
 
 
 def codes(root: Path) -> dict[str, str]:
-    """Error code -> its line, read off `choral/errors.py`."""
-    for node in ast.parse((root / "src/choral/errors.py").read_text()).body:
+    """Error code -> its line, read off `choral/core/errors.py`."""
+    for node in ast.parse((root / "src/choral/core/errors.py").read_text()).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CODES":
             return dict(ast.literal_eval(node.value))  # type: ignore[arg-type]
-    raise LookupError("choral/errors.py has no CODES")
+    raise LookupError("choral/core/errors.py has no CODES")
 
 
 def unexplained(root: Path) -> list[str]:
-    """Error codes without an entry in src/choral/errors.toml, and entries without a code."""
-    explained, listed = tomllib.loads((root / "src/choral/errors.toml").read_text()), codes(root)
+    """Error codes without an entry in src/choral/core/errors.toml, and entries without a code."""
+    explained, listed = tomllib.loads((root / "src/choral/core/errors.toml").read_text()), codes(root)
     missing = [
-        f"{code} ({line}) is not explained in src/choral/errors.toml"
+        f"{code} ({line}) is not explained in src/choral/core/errors.toml"
         for code, line in listed.items()
         if code not in explained
     ]
     return missing + [
-        f"src/choral/errors.toml explains {code}, which is no code" for code in explained if code not in listed
+        f"src/choral/core/errors.toml explains {code}, which is no code" for code in explained if code not in listed
     ]
 
 

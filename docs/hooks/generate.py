@@ -2,8 +2,8 @@
 
 A page that a person wrote can show a file of the repository: `<!-- file: examples/one_round.py -->` becomes its text.
 It can also show the charts in paper/, which lie outside the pages.
-A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.errors`, its story in
-src/choral/errors.toml, a function's in its docstring, a flag's in its parser.
+A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.core.errors`, its story in
+src/choral/core/errors.toml, a function's in its docstring, a flag's in its parser.
 """
 
 import ast
@@ -26,8 +26,8 @@ ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have their own pag
 
 
 def families(root: Path) -> dict[str, tuple[str, int, str]]:
-    """First digit of a code -> class, exit status, what it is about: the tree in the docstring of choral.errors."""
-    module = ast.parse((root / "src/choral/errors.py").read_text())
+    """First digit of a code -> class, exit status, what it is about: the tree in the docstring of the errors."""
+    module = ast.parse((root / "src/choral/core/errors.py").read_text())
     bases = {
         node.name: ast.unparse(node.bases[0]) for node in module.body if isinstance(node, ast.ClassDef) and node.bases
     }
@@ -43,7 +43,7 @@ def error_index(root: Path) -> str:
         if code[2] != family:
             family = code[2]
             name, _, about = families(root)[family]
-            lines += ["", f"## CH{family}xx: {about}", "", f"`choral.errors.{name}`", ""]
+            lines += ["", f"## CH{family}xx: {about}", "", f"`choral.core.errors.{name}`", ""]
         lines.append(f"- [{code}]({code}.md): {line}")
     return "\n".join(lines) + "\n"
 
@@ -59,7 +59,7 @@ def error_page(code: str, line: str, story: dict[str, str], family: tuple[str, i
         story["cause"], "",
         "## The way out", "",
         story["way_out"], "",
-        f"It is a `choral.errors.{name}`, exit status {status}, raised by {rooms}. [All codes](index.md)", "",
+        f"It is a `choral.core.errors.{name}`, exit status {status}, raised by {rooms}. [All codes](index.md)", "",
     ])  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def raised_by(root: Path) -> dict[str, list[str]]:
     for path in sorted((root / "src/choral").rglob("*.py")):
         module = ".".join(path.relative_to(root / "src").with_suffix("").parts).removesuffix(".__init__")
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-        for code in texts & codes(root).keys() if module != "choral.errors" else ():
+        for code in texts & codes(root).keys() if module != "choral.core.errors" else ():
             found.setdefault(code, []).append(module)
     return found
 
@@ -145,7 +145,7 @@ def verbs_page() -> str:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """(place in the site, Markdown) of every page that is made here."""
-    explained = tomllib.loads((root / "src/choral/errors.toml").read_text())
+    explained = tomllib.loads((root / "src/choral/core/errors.toml").read_text())
     raisers = raised_by(root)
     yield "errors/index.md", error_index(root)
     for code, line in codes(root).items():

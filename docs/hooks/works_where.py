@@ -12,12 +12,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from choral.config import parse
+from choral.core.errors import ChoralError
+from choral.core.keys import Identity
 from choral.deploy.certificates import node_key
 from choral.deploy.enrolment import card_of
-from choral.errors import ChoralError
 from choral.run.agreement import Agreement
 from choral.run.study import settle
-from choral.secagg.keys import Identity
 
 ROWS, SHAPE = 40, (4, 4)
 HEAD = """

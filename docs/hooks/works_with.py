@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from choral.errors import ChoralError
+from choral.core.codec import Codec
+from choral.core.errors import ChoralError
+from choral.core.mechanisms import mechanism_of
+from choral.core.plan import Plan, SecureSum
 from choral.learning import models
 from choral.learning.models import Model
 from choral.learning.persons import model_of_units
 from choral.learning.records import Records
-from choral.plan import Plan, SecureSum
-from choral.privacy.mechanisms import mechanism_of
 from choral.run.places import engine_of
-from choral.secagg.codec import Codec
 from docs.hooks import works_where
 
 PAGE = Path(__file__).parents[1] / "what-works.md"

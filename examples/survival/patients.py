@@ -5,7 +5,7 @@ import importlib.util
 import itertools
 from pathlib import Path
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 PACKAGE, FILE = "sksurv", "datasets/data/flchain.arff"
 NAMES = ["age", "sex", "kappa", "lambda", "creatinine", "mgus", "days", "died"]

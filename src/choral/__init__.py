@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from choral.accounting.account import account as account
+    from choral.accounting.calibrate import noise_for as noise_for
     from choral.convergence_bounds import convergence as convergence
-    from choral.errors import ChoralError as ChoralError
+    from choral.core.errors import ChoralError as ChoralError
+    from choral.core.ledger import Ledger as Ledger
+    from choral.core.plan import Budget as Budget
+    from choral.core.plan import Plan as Plan
+    from choral.core.plan import SecureSum as SecureSum
+    from choral.core.zcdp import convert as convert
+    from choral.core.zcdp import rho_for as rho_for
     from choral.front import Trained as Trained
     from choral.front import fit as fit
     from choral.front import open_run as open
@@ -22,15 +30,7 @@ if TYPE_CHECKING:
     from choral.learning.tables import load as load
     from choral.learning.tables import load_adult as load_adult
     from choral.learning.torch_door import own as torch
-    from choral.plan import Budget as Budget
-    from choral.plan import Plan as Plan
-    from choral.plan import SecureSum as SecureSum
     from choral.planner import plan_for as plan_for
-    from choral.privacy.account import account as account
-    from choral.privacy.calibrate import noise_for as noise_for
-    from choral.privacy.ledger import Ledger as Ledger
-    from choral.privacy.zcdp import convert as convert
-    from choral.privacy.zcdp import rho_for as rho_for
     from choral.report import write_report as write_report
     from choral.report.verify import verify as verify
     from choral.run.result import Result as Result
@@ -38,29 +38,29 @@ if TYPE_CHECKING:
 # Public name -> the room that holds it, and its name there if it has another. Rooms load when a name is first used:
 # `import choral` stays fast.
 _ROOM_OF = {
-    "Budget": "choral.plan",
-    "ChoralError": "choral.errors",
+    "Budget": "choral.core.plan",
+    "ChoralError": "choral.core.errors",
     "Classifier": "choral.front.estimators",
-    "Ledger": "choral.privacy.ledger",
-    "Plan": "choral.plan",
+    "Ledger": "choral.core.ledger",
+    "Plan": "choral.core.plan",
     "Regressor": "choral.front.estimators",
     "Result": "choral.run.result",
-    "SecureSum": "choral.plan",
+    "SecureSum": "choral.core.plan",
     "Trained": "choral.front",
-    "account": "choral.privacy.account",
+    "account": "choral.accounting.account",
     "convergence": "choral.convergence_bounds",
     "fit": "choral.front",
-    "convert": "choral.privacy.zcdp",
+    "convert": "choral.core.zcdp",
     "load": "choral.learning.tables",
     "load_adult": "choral.learning.tables",
     "model": "choral.learning.models.model:own",
-    "noise_for": "choral.privacy.calibrate",
+    "noise_for": "choral.accounting.calibrate",
     "open": "choral.front:open_run",
     "plan_for": "choral.planner",
     "rehearsal": "choral.front",
     "rehearse": "choral.front",
     "resume": "choral.front",
-    "rho_for": "choral.privacy.zcdp",
+    "rho_for": "choral.core.zcdp",
     "simulate": "choral.front",
     "study": "choral.front",
     "torch": "choral.learning.torch_door:own",

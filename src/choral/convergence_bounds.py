@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from choral.errors import PlanError
-from choral.plan import SAMPLINGS, Sampling, require_number, require_one_of, require_whole
+from choral.core.errors import PlanError
+from choral.core.plan import SAMPLINGS, Sampling, require_number, require_one_of, require_whole
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

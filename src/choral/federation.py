@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import NotReadyError, SumError
-from choral.plan import Participation, Plan
-from choral.secagg.codec import mean
+from choral.core.codec import mean
+from choral.core.errors import NotReadyError, SumError
+from choral.core.plan import Participation, Plan
 from choral.server_step import MEAN, ServerStep, State
 
 MOST_ATTEMPTS = 2  # of one round: each costs every device that uploads, and no device pays for a third

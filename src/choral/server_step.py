@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError
-from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
+from choral.core.errors import PlanError
+from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 
 Vector = NDArray[np.float32]
 State = dict[str, Vector]  # what a step remembers from round to round, each as long as the parameters

@@ -10,7 +10,7 @@ import pytest
 from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.column_bounds import CELLS
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.learning.columns import declare
 from tests.asking.coverage import noisy
 from tests.asking.pairs import farthest

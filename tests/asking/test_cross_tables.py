@@ -9,7 +9,7 @@ import pytest
 from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.filters import condition
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from tests.asking.people import COLUMNS, people, table
 
 SMOKERS = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"], "where": [condition("age>=60")]})

@@ -10,10 +10,10 @@ import pytest
 from choral.asking.descent import RATE, ROUNDS, Descent, slowed
 from choral.asking.models import read_model
 from choral.asking.question import Question
+from choral.core.zcdp import rho_for
 from choral.learning.columns import Categorical, declare
 from choral.learning.evaluate import area
 from choral.learning.reading import Table, read_csv
-from choral.privacy.zcdp import rho_for
 from tests.asking.fitting import fitted
 from tests.asking.people import COLUMNS, people
 

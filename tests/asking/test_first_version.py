@@ -10,7 +10,7 @@ from choral.asking.catalogue import NAMES, estimate, summand
 from choral.asking.fitting import OpenedSum, driven
 from choral.asking.models import MODELS, read_model
 from choral.asking.question import FIRST, VERSION, Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from tests.asking.people import COLUMNS
 
 # Written by choral 0.2.0 itself, over 2,000 rows of tests/asking/people.py.

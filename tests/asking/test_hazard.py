@@ -13,9 +13,9 @@ from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
 from choral.asking.survival import Survival
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
+from choral.core.zcdp import rho_for
 from choral.learning.columns import Categorical, Numeric
-from choral.privacy.zcdp import rho_for
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest
 from tests.asking.people import table

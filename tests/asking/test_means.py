@@ -8,7 +8,7 @@ import pytest
 from choral.asking import means
 from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from tests.asking.coverage import fits, held
 from tests.asking.pairs import farthest, vectors
 from tests.asking.people import COLUMNS, people, table

@@ -11,7 +11,7 @@ from choral.asking.descent import MOMENTUM, Descent, noise_gain
 from choral.asking.fitting import settled
 from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.learning.reading import Table
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest

@@ -7,7 +7,7 @@ from choral.asking.catalogue import summand
 from choral.asking.models import read_model
 from choral.asking.quantiles import sensitivity
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS, people

@@ -9,7 +9,7 @@ from scipy.stats import beta, binom
 from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.quantiles import UNIT, root, sensitivity, undoing
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.learning.columns import Numeric, declare
 from tests.asking.coverage import fits, held, noisy
 from tests.asking.pairs import farthest

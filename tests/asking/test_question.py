@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.asking.question import MOST_BYTES, Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e15, 1e15) | st.text(max_size=9),

@@ -9,7 +9,7 @@ import pytest
 from choral.asking.catalogue import estimate, summand
 from choral.asking.question import Question
 from choral.asking.rounds import UNIT
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from tests.asking.pairs import farthest, vectors
 from tests.asking.people import COLUMNS, people, table
 

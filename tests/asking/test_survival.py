@@ -8,7 +8,7 @@ import pytest
 
 from choral.asking.catalogue import completed, estimate, expected, summand
 from choral.asking.question import Question
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.learning.columns import Categorical, Numeric
 from tests.asking.coverage import noisy
 from tests.asking.pairs import farthest

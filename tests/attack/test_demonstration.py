@@ -7,7 +7,7 @@ from choral.attack.demonstration import demonstrate, masked_words, read_words
 from choral.cli import main
 from choral.cli.attack import _shown
 from choral.config import parse
-from choral.errors import PlanError
+from choral.core.errors import PlanError
 from choral.report import write_report
 from choral.run.folder import RunFolder
 from choral.run.runs import Run

@@ -7,7 +7,7 @@ import pytest
 
 from choral.attack.differencing import differencing
 from choral.cli import main
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])

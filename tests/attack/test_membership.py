@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import norm
 
 from choral.attack.membership import most_true_positives, true_positives
-from choral.privacy.events import Gaussian, Poisson
+from choral.core.events import Gaussian, Poisson
 
 
 def test_the_bound_of_a_gaussian_is_its_own_best_test():

@@ -5,8 +5,8 @@ import pytest
 
 from choral.attack.poison import OWN_NOISE, PUSH, Poisoned, attacked, poisoned, study_of, triggered, unseen
 from choral.cli import main
-from choral.errors import ConfigError
-from choral.protocol.messages import Turn
+from choral.core.errors import ConfigError
+from choral.core.messages import Turn
 from choral.run.guard import noise_in_grid
 from tests.run.small import rows, study
 

@@ -7,9 +7,11 @@ from itertools import combinations
 
 import numpy as np
 
-from choral.errors import SumError, TrustError
-from choral.protocol.bonds import Bond
-from choral.protocol.messages import (
+from choral.core.bonds import Bond
+from choral.core.errors import SumError, TrustError
+from choral.core.keys import KEY_SIZE, PairSecret, envelope_key, unseal
+from choral.core.masks import Mask, add_masks, pair_masks, ring, self_mask
+from choral.core.messages import (
     Drop,
     Edges,
     Final,
@@ -23,11 +25,9 @@ from choral.protocol.messages import (
     pack_numbers,
     unpack,
 )
-from choral.protocol.muster import Muster
-from choral.protocol.terms import Cohort, context_of
-from choral.secagg.keys import KEY_SIZE, PairSecret, envelope_key, unseal
-from choral.secagg.masks import Mask, add_masks, pair_masks, ring, self_mask
-from choral.secagg.shares import commitment, join
+from choral.core.shares import commitment, join
+from choral.core.terms import Cohort, context_of
+from choral.server.muster import Muster
 from tests.protocol.world import FIRST, World
 
 

@@ -11,13 +11,13 @@ import pytest
 from choral.backends import relay
 from choral.backends.wire import Wire
 from choral.config.writing import to_toml
+from choral.core.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
+from choral.core.ledger import Ledger, Receipt
+from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
 from choral.deploy.site_status import status
-from choral.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
-from choral.privacy.ledger import Ledger, Receipt
-from choral.protocol.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
 from choral.run.agreement import Agreement
 from tests.run.consortium import JOB, NAMES, Consortium, agents, as_server
 

@@ -8,19 +8,19 @@ import pytest
 from choral.backends import relay
 from choral.cli import main
 from choral.cli.server import tell_changes
+from choral.core import hybrid
+from choral.core.envelope import REQUEST_HEAD, Speaker, answer_in
+from choral.core.errors import DeploymentError, StorageError, TrustError
+from choral.core.ledger import Ledger
+from choral.core.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS
 from choral.deploy.services import serve_study
 from choral.deploy.serving import COUNTED, speaker_of, status, stop
 from choral.deploy.site_status import status as site_status
-from choral.errors import DeploymentError, StorageError, TrustError
-from choral.privacy.ledger import Ledger
-from choral.protocol.envelope import REQUEST_HEAD, Speaker, answer_in
-from choral.protocol.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
 from choral.record import read_run
 from choral.report.verify import verify
-from choral.secagg import hybrid
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server
 
 FIRST, LAST = Turn(1, 0), Turn(3, 0)

@@ -5,11 +5,11 @@ import subprocess
 
 import pytest
 
+from choral.core.ledger import Ledger
+from choral.core.messages import Turn
 from choral.deploy.agent import Agent
 from choral.deploy.site import Home
 from choral.learning.trainer import LocalTraining
-from choral.privacy.ledger import Ledger
-from choral.protocol.messages import Turn
 from tests.attacks.test_deployed_sites import attempt, charged
 from tests.run.consortium import Consortium
 

@@ -15,9 +15,9 @@ import pytest
 import choral
 from choral.cli import main
 from choral.config.writing import toml_of
-from choral.errors import ChoralError
-from choral.plan import Budget
-from choral.privacy.ledger import Ledger
+from choral.core.errors import ChoralError
+from choral.core.ledger import Ledger
+from choral.core.plan import Budget
 from choral.record import read_run
 from choral.report.live_page import live_page
 from tests.report.runs import make_run

@@ -6,16 +6,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from choral.errors import SumError, TrustError
-from choral.plan import SecureSum
-from choral.protocol import round as round_module
-from choral.protocol import terms as terms_module
-from choral.protocol.messages import Omega, encode, pack
-from choral.protocol.muster import Muster
-from choral.protocol.round import Round
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Memory, MemoryStore, Vault
-from choral.secagg.keys import Identity, Roster
+from choral.core import terms as terms_module
+from choral.core.errors import SumError, TrustError
+from choral.core.keys import Identity, Roster
+from choral.core.messages import Omega, encode, pack
+from choral.core.plan import SecureSum
+from choral.core.terms import Terms
+from choral.core.vault import Memory, MemoryStore, Vault
+from choral.server import round as round_module
+from choral.server.muster import Muster
+from choral.server.round import Round
 from tests.attacks.loot import Loot
 from tests.protocol.world import FIRST, TEN, World
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from choral.plan import SecureSum
-from choral.protocol import device as device_module
-from choral.protocol.messages import Call, Drop, Final, Omega, Refusal, Turn, encode, pack, pack_numbers
-from choral.protocol.terms import context_of
-from choral.secagg import keys
-from choral.secagg.masks import Mask
+from choral.core import device as device_module
+from choral.core import keys
+from choral.core.masks import Mask
+from choral.core.messages import Call, Drop, Final, Omega, Refusal, Turn, encode, pack, pack_numbers
+from choral.core.plan import SecureSum
+from choral.core.terms import context_of
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import FIRST, World
 
@@ -28,7 +28,7 @@ def finish_without(loot: Loot, late: int) -> None:
 @pytest.fixture
 def known_self_masks(monkeypatch):
     """The weakness that the paper's protocol has: no self mask, or one that everybody knows."""
-    monkeypatch.setattr("choral.protocol.device.self_mask", lambda *_: Mask(bytes(32), True))
+    monkeypatch.setattr("choral.core.device.self_mask", lambda *_: Mask(bytes(32), True))
     return {number: bytes(32) for number in range(10)}
 
 

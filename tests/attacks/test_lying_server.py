@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
-from choral.plan import SecureSum
-from choral.protocol.device import Device, _Live
-from choral.protocol.messages import Drop, Edges, Final, Opening, Turn
+from choral.core.device import Device, _Live
+from choral.core.errors import PlanError
+from choral.core.messages import Drop, Edges, Final, Opening, Turn
+from choral.core.plan import SecureSum
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import TEN, World
 

@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from choral.errors import SumError
-from choral.plan import SecureSum
-from choral.protocol import device as device_module
-from choral.protocol.bonds import check_words
-from choral.protocol.messages import Edges, Opening, Turn, Upload, encode, pack, unpack
-from choral.secagg.masks import Stream
-from choral.secagg.shares import split
+from choral.core import device as device_module
+from choral.core.bonds import check_words
+from choral.core.errors import SumError
+from choral.core.masks import Stream
+from choral.core.messages import Edges, Opening, Turn, Upload, encode, pack, unpack
+from choral.core.plan import SecureSum
+from choral.core.shares import split
 from tests.protocol.world import World
 
 FOUR = SecureSum(cohort=4, smallest_sum=3, threshold=2)

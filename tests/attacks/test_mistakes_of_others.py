@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from choral.plan import SecureSum
-from choral.secagg.masks import ring
+from choral.core.masks import ring
+from choral.core.plan import SecureSum
 from tests.attacks.loot import after_upload
 from tests.protocol.world import SilentTransport, World
 

@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from choral.errors import SumError
-from choral.plan import SecureSum
-from choral.protocol.messages import OpenedKeys, ProbeAnswer, encode, pack, unpack
-from choral.protocol.probing import Probes
-from choral.secagg.probes import upload_digest
+from choral.core.errors import SumError
+from choral.core.messages import OpenedKeys, ProbeAnswer, encode, pack, unpack
+from choral.core.plan import SecureSum
+from choral.core.probes import upload_digest
+from choral.core.probing import Probes
 from tests.protocol.world import World
 
 SIX = SecureSum(cohort=6, smallest_sum=5, threshold=4, colluders=1)

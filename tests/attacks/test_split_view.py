@@ -2,11 +2,11 @@
 
 import pytest
 
+from choral.core.errors import SumError
+from choral.core.paths import Announcements
+from choral.core.vault import Vault
 from choral.deploy.root_log import RootLog
-from choral.errors import SumError
-from choral.protocol.paths import Announcements
-from choral.protocol.round import Round
-from choral.protocol.vault import Vault
+from choral.server.round import Round
 from tests.protocol.world import FIRST, World
 
 ENROLLED, CALLED, COLLUDER = 12, range(10), 9

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from choral.errors import TrustError
-from choral.plan import SecureSum
-from choral.protocol.bonds import Bond, edge_key
-from choral.protocol.messages import Close, Gather, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
-from choral.protocol.terms import Cohort, context_of
-from choral.protocol.vault import Vault
-from choral.secagg.keys import Identity, PairSecret, fingerprint, unseal
-from choral.secagg.masks import add_masks, pair_masks, ring, self_mask
-from choral.secagg.ratchet import pair_of_turn
-from choral.secagg.shares import join
+from choral.core.bonds import Bond, edge_key
+from choral.core.errors import TrustError
+from choral.core.keys import Identity, PairSecret, fingerprint, unseal
+from choral.core.masks import add_masks, pair_masks, ring, self_mask
+from choral.core.messages import Close, Gather, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
+from choral.core.plan import SecureSum
+from choral.core.ratchet import pair_of_turn
+from choral.core.shares import join
+from choral.core.terms import Cohort, context_of
+from choral.core.vault import Vault
 from tests.protocol.world import World
 
 FOUR = SecureSum(cohort=4, smallest_sum=4, threshold=3, colluders=1)

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from choral.cli import approval, main
+from choral.core.errors import TrustError
 from choral.deploy import public_test
 from choral.deploy.comparing import last_drawn
 from choral.deploy.policy import Policy
-from choral.errors import TrustError
 from choral.run.agreement import Agreement
 from tests.run.consortium import Consortium, table
 

@@ -5,13 +5,13 @@ import tomllib
 import pytest
 
 from choral.config.writing import to_toml
+from choral.core.errors import PlanError, TrustError
+from choral.core.messages import AGREEING, LISTING, VERSION
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import card_text, enrol
 from choral.deploy.policy import Policy
 from choral.deploy.root_log import root_log_of
 from choral.deploy.site import Home
-from choral.errors import PlanError, TrustError
-from choral.protocol.messages import AGREEING, LISTING, VERSION
 from choral.run.agreement import Agreement
 from tests.run.consortium import Consortium
 
@@ -96,7 +96,7 @@ def test_hybrid_keys_with_a_card_that_does_not_offer_them_are_refused(consortium
 
 
 def test_a_site_without_ml_kem_offers_nothing_and_takes_no_such_study(consortium, tmp_path, monkeypatch):
-    for room in ("choral.deploy.site", "choral.secagg.hybrid"):
+    for room in ("choral.deploy.site", "choral.core.hybrid"):
         monkeypatch.setattr(f"{room}.available", lambda: False)
     assert Home.join(tmp_path / "old", consortium.invitation, "moor").card().offers == ()
     assert refusal(consortium, consortium.study / "study.toml").code == "CH611"

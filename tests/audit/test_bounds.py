@@ -17,7 +17,7 @@ from choral.audit.bounds import (
     one_run_epsilon,
     one_run_p_value,
 )
-from choral.errors import PlanError
+from choral.core.errors import PlanError
 
 
 def binomial_tail(least, trials, chance):

@@ -4,11 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from choral.accounting.calibrate import noise_for
 from choral.audit.bounds import held_out, least_epsilon
 from choral.audit.canary import LANES, SIGHTS, device_scores, in_small, others_noise, worst_case
-from choral.plan import Plan, SecureSum
-from choral.privacy.calibrate import noise_for
-from choral.privacy.exposure import rounds_each
+from choral.core.exposure import rounds_each
+from choral.core.plan import Plan, SecureSum
 
 DELTA = 1e-5
 
@@ -77,7 +77,7 @@ def test_with_noise_off_the_audit_reports_more_than_three_times_the_claim():
 
 
 def test_the_plan_in_small_costs_what_the_plan_costs():
-    from choral.privacy.account import account
+    from choral.accounting.account import account
 
     for configuration in FEW:
         plan = plan_of(**configuration)

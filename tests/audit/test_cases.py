@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
+from choral.accounting.account import account
 from choral.audit.bounds import false_alarm_rate
 from choral.audit.cases import CASES, arrange, measure
 from choral.audit.trainings import CHUNK, logistic, mean_clipped, opened_sums, relu_network, scores
-from choral.errors import ConfigError
-from choral.plan import Plan
-from choral.privacy.account import account
+from choral.core.errors import ConfigError
+from choral.core.plan import Plan
 
 
 def softplus(t):

@@ -10,9 +10,9 @@ from jax.nn import relu, softplus
 from choral.audit.cases import CASES, arrange
 from choral.audit.trainings import opened_sums
 from choral.backends.vectorised import Vectorised
+from choral.core.codec import Codec
 from choral.learning.models import own
 from choral.learning.records import Records
-from choral.secagg.codec import Codec
 
 LOSSES = {
     "theorem-1-convex": lambda w, x, y: softplus(-(2 * y - 1) * x[0] * w[0]),

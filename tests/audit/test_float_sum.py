@@ -8,7 +8,7 @@ from jax import lax
 
 from choral.audit import float_sum as module
 from choral.audit.float_sum import FEATURES, Layout, float_sum, layouts, plan_for
-from choral.errors import PlanError
+from choral.core.errors import PlanError
 from choral.learning import trainer
 from choral.learning.batches import Batches
 from choral.learning.models import logistic

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from choral.audit.once import once_case
+from choral.core.mechanisms.noise_once import movement
 from choral.learning import once
-from choral.privacy.mechanisms.noise_once import movement
 
 FEW = 100_000
 

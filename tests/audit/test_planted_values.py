@@ -12,7 +12,7 @@ import pytest
 from choral.backends.wire import MemoryTransport
 from choral.cli import main
 from choral.config import job_of, parse
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.learning.tables import load
 from choral.record import read_run
 from choral.report.live_page import live_page

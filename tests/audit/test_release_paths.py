@@ -70,7 +70,7 @@ def reported(tmp_path, monkeypatch, capfd, caplog):
     """Everything that a run on a table leaves behind or says, with the updates and the clock pinned."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("choral.run.folder.datetime", Clock)
-    monkeypatch.setattr("choral.privacy.ledger.datetime", Clock)
+    monkeypatch.setattr("choral.core.ledger.datetime", Clock)
     monkeypatch.setattr("choral.run.runs.time", SimpleNamespace(monotonic=lambda: 0.0))
 
     def updates(_, parameters, number, cohort):

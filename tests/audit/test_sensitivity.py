@@ -10,14 +10,14 @@ import pytest
 
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
+from choral.core.codec import Codec
+from choral.core.plan import Plan
 from choral.learning.local import counted_update
 from choral.learning.models import binary, mlp
 from choral.learning.persons import model_of_units
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Records
-from choral.plan import Plan
 from choral.run.study import settle
-from choral.secagg.codec import Codec
 
 PAIRS, ROWS, FEATURES = 1000, 12, 5
 PLAN = Plan(

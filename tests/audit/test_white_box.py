@@ -6,8 +6,8 @@ import pytest
 from choral.audit.steps import _drawn, _trained, noisy_steps
 from choral.audit.verdict import mean_loss
 from choral.audit.white_box import WHITE_BOX, always_there, perhaps_there, white_box
-from choral.errors import PlanError
-from choral.privacy.events import Gaussian, Poisson, Skellam, Zcdp
+from choral.core.errors import PlanError
+from choral.core.events import Gaussian, Poisson, Skellam, Zcdp
 
 FEW = 100_000  # trainings of each world: some seconds
 

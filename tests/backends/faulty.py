@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from choral.backends.wire import MemoryTransport
-from choral.protocol.device import Device
-from choral.protocol.messages import Vector
+from choral.core.device import Device
+from choral.core.messages import Vector
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -52,7 +52,7 @@ def lend(folder, transport):
 
 def fail(*_):
     """A conductor that ends with an error of ours."""
-    from choral.errors import SumError
+    from choral.core.errors import SumError
 
     raise SumError("CH503", "too few devices.", fix="Wait.")
 

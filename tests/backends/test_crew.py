@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from choral.backends.crew import AHEAD, MOST_IN_A_JOB, Crew, Resources, SharedWork, in_jobs
 from choral.backends.crew_worker import AddMasks, ClearWords, receive, send
 from choral.backends.wire import Wire
-from choral.errors import ConfigError
-from choral.protocol.bonds import SealedSecret
-from choral.protocol.round import Round
-from choral.protocol.server_work import ServerWork
-from choral.secagg.masks import ADDERS, CHUNK_BYTES, Mask, add_masks
-from choral.secagg.running_sum import KeptVectors
+from choral.core.bonds import SealedSecret
+from choral.core.errors import ConfigError
+from choral.core.masks import ADDERS, CHUNK_BYTES, Mask, add_masks
+from choral.server.round import Round
+from choral.server.running_sum import KeptVectors
+from choral.server.server_work import ServerWork
 from tests.protocol.world import FIRST, SilentTransport, World
 
 LONG = CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream

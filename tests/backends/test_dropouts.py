@@ -3,7 +3,7 @@
 import pytest
 
 from choral.backends.dropouts import drops_out
-from choral.protocol.messages import Turn
+from choral.core.messages import Turn
 
 
 def test_no_rate_loses_nobody():

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from choral.errors import SumError
-from choral.plan import SecureSum
-from choral.protocol.messages import Turn, Upload
+from choral.core.errors import SumError
+from choral.core.messages import Turn, Upload
+from choral.core.plan import SecureSum
 from tests.backends.faulty import Crash, Faults, FaultyTransport
 from tests.protocol.world import FIRST, World
 

@@ -18,9 +18,9 @@ from choral.backends.flower.children import Children
 from choral.backends.flower.node import LET_IN
 from choral.backends.flower.observe import Observed, observe
 from choral.backends.flower.reach import check_reach
+from choral.core.errors import DeploymentError
+from choral.core.messages import Turn
 from choral.deploy.certificates import node_key
-from choral.errors import DeploymentError
-from choral.protocol.messages import Turn
 from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
 from tests.backends.flower_stage import Stage
 from tests.backends.wrong_clock import wrong_clock

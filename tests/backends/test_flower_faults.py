@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.backends.flower.node import LET_IN
-from choral.errors import DeploymentError, SumError
-from choral.plan import SecureSum
-from choral.protocol.messages import Turn
+from choral.core.errors import DeploymentError, SumError
+from choral.core.messages import Turn
+from choral.core.plan import SecureSum
 from tests.backends.flower_stage import Stage
 from tests.protocol.world import World
 

@@ -14,7 +14,7 @@ from choral.backends import relay
 from choral.backends.flower import grid as grid_module
 from choral.backends.flower.grid import GridTransport
 from choral.backends.flower.parcels import parcel, unpacked
-from choral.errors import DeploymentError
+from choral.core.errors import DeploymentError
 
 IDS = ("a", "b", "c")
 BOUND = {100: "a", 101: "b", 102: "c"}  # by the keys on the devices' cards

@@ -16,8 +16,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from choral.backends.flower import node
 from choral.backends.flower.conducting import Arriving
 from choral.backends.flower.parcels import KIND, parcel, unpacked
+from choral.core.errors import TrustError
 from choral.deploy.certificates import node_key
-from choral.errors import TrustError
 
 
 class Over(BaseException):

@@ -19,7 +19,7 @@ from choral.backends.flower import children as children_module
 from choral.backends.flower import processes
 from choral.backends.flower.children import Children
 from choral.backends.flower.parcels import KIND, parcel, relayed, unpacked
-from choral.errors import ConfigError, DeploymentError
+from choral.core.errors import ConfigError, DeploymentError
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +114,7 @@ def test_another_version_of_flower_is_refused_with_the_line_to_type(version, mon
 def test_without_flower_the_pip_line_is_reported():
     script = (
         "import sys; sys.modules['flwr'] = None\n"
-        "from choral.errors import ConfigError\n"
+        "from choral.core.errors import ConfigError\n"
         "try:\n    import choral.backends.flower\n"
         "except ConfigError as error:\n    print(error)"
     )

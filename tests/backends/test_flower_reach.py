@@ -22,8 +22,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from choral.backends.flower.gate import Gate
 from choral.backends.flower.processes import free_address
 from choral.backends.flower.reach import check_reach, not_let_in
+from choral.core.errors import DeploymentError
 from choral.deploy import certificates
-from choral.errors import DeploymentError
 from tests.backends.flower_stage import Listening
 from tests.backends.flower_stage import certificates as write_certificates
 

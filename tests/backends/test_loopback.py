@@ -10,7 +10,7 @@ import time
 import pytest
 
 from choral.backends import loopback, relay
-from choral.errors import DeploymentError
+from choral.core.errors import DeploymentError
 from choral.record import read_run
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 

@@ -13,8 +13,8 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.backends.flower.reach import check_reach
 from choral.backends.proxies import connection, proxy_for
-from choral.errors import ConfigError, DeploymentError
-from choral.plan import SecureSum
+from choral.core.errors import ConfigError, DeploymentError
+from choral.core.plan import SecureSum
 from tests.backends.flower_stage import Stage
 from tests.backends.test_flower_faults import Cuts
 from tests.backends.test_flower_reach import Gates

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from choral.backends import relay
-from choral.errors import ChoralError, DeploymentError, LedgerError
+from choral.core.errors import ChoralError, DeploymentError, LedgerError
 
 
 @pytest.fixture

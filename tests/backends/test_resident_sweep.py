@@ -10,7 +10,7 @@ from choral.backends import resident_sweep
 from choral.backends.resident import Resident
 from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together
 from choral.backends.vectorised import Vectorised
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
 from choral.learning import fused
 from choral.learning.models import logistic, mlp
 from choral.learning.recipe import Recipe

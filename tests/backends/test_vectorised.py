@@ -10,12 +10,12 @@ import pytest
 
 from choral.backends import vectorised
 from choral.backends.vectorised import Vectorised
-from choral.errors import PlanError, TableError, TrainingError
+from choral.core.codec import Codec
+from choral.core.errors import PlanError, TableError, TrainingError
+from choral.core.plan import Plan
 from choral.learning import models, noise, streams
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.records import Records
-from choral.plan import Plan
-from choral.secagg.codec import Codec
 from tests.cases import cases
 from tests.learning import reference
 

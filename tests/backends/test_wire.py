@@ -9,9 +9,9 @@ import pytest
 
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, UploadStore
-from choral.errors import SumError
-from choral.protocol.messages import Turn
-from choral.secagg.graph import sparse
+from choral.core.errors import SumError
+from choral.core.graph import sparse
+from choral.core.messages import Turn
 from tests.protocol.world import FIRST, SilentTransport, World
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bench.secure_sum import Case, Cohort
-from choral.plan import SecureSum
+from choral.core.plan import SecureSum
 
 
 @pytest.mark.parametrize("dropped", [0, 1])

@@ -4,10 +4,10 @@ import json
 import pytest
 
 import choral.cli as front
+from choral.accounting.account import account, several_rows
 from choral.cli import account as verb
-from choral.errors import PlanError
-from choral.privacy.account import account, several_rows
-from choral.privacy.exposure import Exposed, Exposure
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposed, Exposure
 from choral.record import ClaimOfSums
 
 FLAGS = {

@@ -141,7 +141,7 @@ def test_a_model_is_planned_asked_for_shown_on_the_report_and_verified(job, caps
 def test_a_distribution_is_plotted_and_a_count_is_not(job, tmp_path):
     asked = choral.study(job, out=tmp_path / "study")
     assert asked.ask.cdf(column="age", bins=8).plot(tmp_path / "age.svg").read_text().startswith("<svg")
-    with pytest.raises(choral.errors.ConfigError, match='CH104 "count" has no curve'):
+    with pytest.raises(choral.core.errors.ConfigError, match='CH104 "count" has no curve'):
         asked.ask.count(where="age>=60").plot()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from choral.audit.canary import View
 from choral.cli import audit
-from choral.errors import ConfigError, PlanError
+from choral.core.errors import ConfigError, PlanError
 
 PLAN = """
 [privacy]
@@ -125,7 +125,7 @@ def test_white_box_and_float_sum_for_machines_have_the_promised_names(capsys):
 
 def test_a_refuted_claim_ends_with_status_1_and_says_so(capsys, monkeypatch):
     from choral.audit import white_box
-    from choral.secagg.codec import Codec
+    from choral.core.codec import Codec
 
     def half_of_the_noise(*given):
         codec = Codec.for_plan(*given)

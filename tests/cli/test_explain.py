@@ -5,7 +5,7 @@ import json
 import pytest
 
 from choral.cli import main
-from choral.errors import CODES
+from choral.core.errors import CODES
 
 
 def test_a_code_is_explained_with_its_line_an_example_its_cause_and_the_way_out(capsys):

@@ -11,7 +11,7 @@ import pytest
 
 import choral
 from choral.cli import VERBS, main
-from choral.errors import CODES, ChoralError, LedgerError, PlanError
+from choral.core.errors import CODES, ChoralError, LedgerError, PlanError
 
 SOURCE = Path(choral.__file__).parents[1]  # which subprocesses are to run, wherever another choral is installed
 

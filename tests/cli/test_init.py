@@ -8,7 +8,7 @@ import pytest
 
 from choral import config
 from choral.cli import main
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.run.study import settle
 
 

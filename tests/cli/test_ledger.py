@@ -6,9 +6,9 @@ import re
 import pytest
 
 from choral import cli
-from choral.plan import Budget
-from choral.privacy.events import Gaussian, Poisson
-from choral.privacy.ledger import Charge, Ledger
+from choral.core.events import Gaussian, Poisson
+from choral.core.ledger import Charge, Ledger
+from choral.core.plan import Budget
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from choral import cli
+from choral.core.display import figures_up
 from choral.planner import plan_for
-from choral.privacy.display import figures_up
 
 WORDS = ["plan", "--epsilon", "1", "--devices", "16", "--rows", "2440", "--features", "104"]
 

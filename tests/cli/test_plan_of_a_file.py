@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral import cli
-from choral.plan import Plan
+from choral.core.plan import Plan
 
 GIVEN = """
 [federation]

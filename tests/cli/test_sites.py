@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from choral.cli import main
+from choral.core.errors import StorageError
 from choral.deploy import services
 from choral.deploy.certificates import new_authority, server_certificate
 from choral.deploy.serving import Deployed
-from choral.errors import StorageError
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, table

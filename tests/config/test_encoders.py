@@ -3,7 +3,7 @@
 import pytest
 
 from choral.config import parse
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 
 GOOD = """\
 [privacy]

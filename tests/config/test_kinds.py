@@ -5,7 +5,7 @@ import math
 import pytest
 
 from choral.config.kinds import Bounds, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
-from choral.plan import MOST_WHOLE
+from choral.core.plan import MOST_WHOLE
 
 POSITIVE, SHARE = Number(above=0), Number(above=0, or_equal=True, below=1)
 

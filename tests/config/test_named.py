@@ -12,7 +12,7 @@ import choral
 from choral import config
 from choral.config import Job, job_of
 from choral.config.named import RENAMED, AskSettingsByName, SettingsByName
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.front import RunOptions
 from choral.learning.models import Model
 

@@ -5,7 +5,7 @@ import pytest
 from choral.asking.models import read_model
 from choral.config import parse
 from choral.config.untrained import ON_SUMS, SHARE, rounds_of
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 from choral.run.questions import declared_columns
 from choral.run.sum_study import question_of
 

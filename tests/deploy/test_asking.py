@@ -8,13 +8,14 @@ import pytest
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.cli import main
+from choral.core.errors import ConfigError, RunError, StorageError, TableError, TrustError
+from choral.core.ledger import Ledger
+from choral.core.masks import Stream
+from choral.core.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
 from choral.deploy.asking import ask_terms, put
 from choral.deploy.public_test import keep_test
 from choral.deploy.serving import run_folder
-from choral.errors import ConfigError, RunError, StorageError, TableError, TrustError
-from choral.privacy.ledger import Ledger
-from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
 from choral.run import questions
@@ -23,7 +24,6 @@ from choral.run.answers import answered
 from choral.run.modelling import fit
 from choral.run.places import Opened
 from choral.run.questions import plan_of_questions
-from choral.secagg.masks import Stream
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")

@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from choral.core.errors import TrustError
 from choral.deploy.certificates import fingerprint, new_authority, node_key, server_certificate
-from choral.errors import TrustError
 
 
 def shaken_hands(folder, authority, host):

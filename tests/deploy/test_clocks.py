@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import choral
+from choral.core import ledger as ledger_module
+from choral.core.errors import DeploymentError
+from choral.core.ledger import Ledger
 from choral.deploy import agent, certificates, site
 from choral.deploy.enrolment import prepare
 from choral.deploy.services import serve_study
-from choral.errors import DeploymentError
-from choral.privacy import ledger as ledger_module
-from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run import folder

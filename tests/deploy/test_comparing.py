@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from choral.core.errors import StorageError, TrustError
+from choral.core.keys import digest, safety_number
 from choral.deploy.comparing import DIGITS, FILE, check_of, drawn_for, keep_typed, last_drawn, require_compared
-from choral.errors import StorageError, TrustError
-from choral.secagg.keys import digest, safety_number
 
 NAMES = ("harbour", "hill", "lake")
 

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from choral.core.errors import ConfigError, TrustError
 from choral.deploy.certificates import check_signature, sign
 from choral.deploy.decisions import decide, excluded_by
-from choral.errors import ConfigError, TrustError
 from tests.run.consortium import NAMES, Consortium, Sockets, agents
 
 

@@ -9,10 +9,10 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.backends.flower import reach
 from choral.cli import main
+from choral.core.errors import StorageError
 from choral.deploy import doctor
 from choral.deploy.doctor import examine
 from choral.deploy.site import Home
-from choral.errors import StorageError
 from tests.run.consortium import Consortium
 
 

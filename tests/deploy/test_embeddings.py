@@ -6,9 +6,9 @@ import stat
 import numpy as np
 import pytest
 
+from choral.core.errors import ConfigError, TableError, TrustError
 from choral.deploy.embeddings import FOLDER, KeepingEncoder
 from choral.deploy.site import Home
-from choral.errors import ConfigError, TableError, TrustError
 from choral.learning.columns import Format, declare
 from choral.learning.encoder import Encoder
 from choral.record import read_run

@@ -10,16 +10,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from choral.core.keys import Identity
+from choral.core.ledger import Ledger
+from choral.core.messages import LISTING
+from choral.core.terms import WHOLE_LISTS
 from choral.deploy.enrolment import card_of, card_text, enrol, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.root_log import root_log_of
 from choral.deploy.site import Home
-from choral.privacy.ledger import Ledger
-from choral.protocol.messages import LISTING
-from choral.protocol.terms import WHOLE_LISTS
 from choral.record import read_run
 from choral.report.verify import verify
-from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 HERE, COHORT = 6, 3  # each of those who are there takes part once in two rounds

@@ -17,9 +17,9 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.backends.flower.node import LET_IN
 from choral.cli import main
+from choral.core.errors import ConfigError, DeploymentError, TableError
 from choral.deploy import local, services
 from choral.deploy.site_status import status
-from choral.errors import ConfigError, DeploymentError, TableError
 from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
 

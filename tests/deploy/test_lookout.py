@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from choral.cli import main
+from choral.core.errors import DeploymentError
 from choral.deploy import lookout as lookout_module
 from choral.deploy import services
 from choral.deploy.agent import Agent, Journal, answers
 from choral.deploy.lookout import Lookout
 from choral.deploy.site_status import status
-from choral.errors import DeploymentError
 from tests.run.consortium import Consortium
 
 CLOCK = DeploymentError("CH905", "this machine's clock is 20 s ahead of the server's.", fix="Set it.")

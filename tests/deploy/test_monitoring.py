@@ -4,8 +4,8 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from choral.core.ledger import Ledger
 from choral.deploy.monitoring import Family, logged_lines, prometheus
-from choral.privacy.ledger import Ledger
 from tests.run.consortium import Consortium
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from choral.errors import TrustError
-from choral.privacy.ledger import Ledger
-from choral.protocol.messages import Call, Turn, decode, encode
+from choral.core.errors import TrustError
+from choral.core.ledger import Ledger
+from choral.core.messages import Call, Turn, decode, encode
 from tests.run.consortium import JOB, NAMES, table
 
 ROOT = Path(__file__).parents[2]

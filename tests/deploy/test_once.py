@@ -8,14 +8,14 @@ import pytest
 
 from choral.backends.wire import Wire
 from choral.cli.approval import screen
+from choral.core.codec import quantise
+from choral.core.display import up
+from choral.core.errors import LedgerError, SumError, TrustError
+from choral.core.ledger import Ledger
+from choral.core.messages import Turn
 from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
-from choral.errors import LedgerError, SumError, TrustError
 from choral.learning.once import noisy_upload
-from choral.privacy.display import up
-from choral.privacy.ledger import Ledger
-from choral.protocol.messages import Turn
-from choral.secagg.codec import quantise
 from tests.run.consortium import JOB, Consortium, as_server
 
 LOCAL = "[local]\nsteps = 2\nbatch = 12\nstep_size = 0.5\nclip = 1.0\n"
@@ -134,7 +134,7 @@ def test_the_integers_of_a_deployed_round_are_those_of_the_function_that_simulat
     model, terms = study.settled.model, study.terms
     noise = np.linspace(-2, 2, model.size)
     monkeypatch.setattr("choral.learning.once.secure_normal", lambda _: noise)
-    monkeypatch.setattr("choral.secagg.codec._dither", lambda _, start, stop: np.full(stop - start, 0.5, np.float32))
+    monkeypatch.setattr("choral.core.codec._dither", lambda _, start, stop: np.full(stop - start, 0.5, np.float32))
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(terms, Agents(running, terms))

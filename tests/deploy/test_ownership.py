@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from choral.cli import main
+from choral.core.errors import StorageError
 from choral.deploy import ownership
 from choral.deploy.site import Home
-from choral.errors import StorageError
 from tests.run.consortium import Consortium
 
 

@@ -11,11 +11,11 @@ import onnxruntime
 import pytest
 
 from choral.cli import main
+from choral.core.errors import StorageError, TableError
 from choral.deploy.agent import model_path
 from choral.deploy.personal import FILE, PAGE, make_personal, predictor, shared_model
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
-from choral.errors import StorageError, TableError
 from choral.learning.personal import fitted
 from choral.learning.reading import OPEN, Format
 from choral.learning.tables import encode, read_one

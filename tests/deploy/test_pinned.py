@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from choral.core.errors import TableError
 from choral.deploy.pinned import check_table, passes_began
-from choral.errors import TableError
 
 CHARGES = [SimpleNamespace(plan=plan) for plan in ("old", "run", "run", "other", "run")]
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from choral.core.errors import TrustError
+from choral.core.plan import Budget, Plan, SecureSum
 from choral.deploy.policy import Policy
-from choral.errors import TrustError
-from choral.plan import Budget, Plan, SecureSum
 
 PLAN = Plan(devices=14, cohort=10, rounds=3, rows=100, batch=20, step_size=0.5, clip=1.0, noise=1.0)
 PROBED = replace(PLAN, probes=32, opened_turns=2)

@@ -6,10 +6,10 @@ import pytest
 
 from choral.backends import relay
 from choral.cli import main
+from choral.core.errors import DeploymentError
 from choral.deploy.agent import Agent
 from choral.deploy.presence import Presence, Sightings, countdown, standing
 from choral.deploy.serving import WAITING, status
-from choral.errors import DeploymentError
 from choral.record import read_json
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from choral.errors import TrustError
+from choral.core.errors import TrustError
 from choral.record import read_probes, read_run
 from choral.report.verify import verify
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table

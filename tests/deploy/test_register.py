@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from choral.cli import main
+from choral.core.errors import TableError
 from choral.deploy.register import Holder, Register
-from choral.errors import TableError
 from tests.run.consortium import Consortium
 
 STATE = "XDG_STATE_HOME"

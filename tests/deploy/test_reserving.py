@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 from choral.cli import main
+from choral.core.display import up
+from choral.core.events import Gaussian
+from choral.core.ledger import Charge, Ledger
+from choral.core.plan import Budget
 from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
 from choral.deploy.reserving import balances_under, cap_in_words
-from choral.plan import Budget
-from choral.privacy.display import up
-from choral.privacy.events import Gaussian
-from choral.privacy.ledger import Charge, Ledger
 from tests.run.consortium import Consortium, table
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from choral.cli import main
+from choral.core.errors import StorageError, TrustError
+from choral.core.messages import Turn
+from choral.core.vault import Vault
 from choral.deploy.enrolment import keep_json
 from choral.deploy.root_log import RootLog, read_root_log
-from choral.errors import StorageError, TrustError
-from choral.protocol.messages import Turn
-from choral.protocol.vault import Vault
 from tests.protocol.world import FIRST, World
 
 ENROLLED, CALLED = 12, range(10)

@@ -3,11 +3,11 @@
 import pytest
 
 from choral.cli import main
+from choral.core.end_of_run import END
+from choral.core.errors import StorageError, TrustError
+from choral.core.ledger import Ledger
 from choral.deploy.enrolment import read_card
 from choral.deploy.rotating import rotate
-from choral.errors import StorageError, TrustError
-from choral.privacy.ledger import Ledger
-from choral.protocol.end_of_run import END
 from tests.run.consortium import Consortium
 
 

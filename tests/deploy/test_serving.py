@@ -9,18 +9,18 @@ import pytest
 
 from choral.backends import relay
 from choral.cli import main
+from choral.core.end_of_run import committed
+from choral.core.envelope import REQUEST_HEAD
+from choral.core.errors import ConfigError, DeploymentError, StorageError, SumError
+from choral.core.ledger import Ledger
+from choral.core.messages import VERSION, Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
+from choral.core.plan import Budget
+from choral.core.terms import ENVELOPE_BYTES
 from choral.deploy.agent import Agent
 from choral.deploy.closing import close
 from choral.deploy.enrolment import card_text
 from choral.deploy.services import serve_study
 from choral.deploy.serving import conduct, keep_test, status, stop
-from choral.errors import ConfigError, DeploymentError, StorageError, SumError
-from choral.plan import Budget
-from choral.privacy.ledger import Ledger
-from choral.protocol.end_of_run import committed
-from choral.protocol.envelope import REQUEST_HEAD
-from choral.protocol.messages import VERSION, Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
-from choral.protocol.terms import ENVELOPE_BYTES
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify

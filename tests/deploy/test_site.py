@@ -8,19 +8,27 @@ import threading
 
 import pytest
 
+from choral.core.errors import (
+    ConfigError,
+    DeploymentError,
+    LedgerError,
+    PlanError,
+    StorageError,
+    TableError,
+    TrustError,
+)
+from choral.core.events import epsilon_of
+from choral.core.keys import Identity
+from choral.core.ledger import Ledger
+from choral.core.plan import Budget
 from choral.deploy import services
 from choral.deploy.agent import Agent, Journal
 from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
 from choral.deploy.site_status import status
-from choral.errors import ConfigError, DeploymentError, LedgerError, PlanError, StorageError, TableError, TrustError
 from choral.learning.columns import EMPTY, OPEN, Format
-from choral.plan import Budget
-from choral.privacy.events import epsilon_of
-from choral.privacy.ledger import Ledger
 from choral.run.agreement import Agreement
-from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, Consortium, table
 
 STUDY = "study.toml"

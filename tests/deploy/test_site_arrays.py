@@ -10,11 +10,11 @@ import pytest
 
 from choral.cli import main
 from choral.config import parse, read
+from choral.core.errors import ConfigError, TableError
 from choral.deploy.doctor import CHECKS
 from choral.deploy.embeddings import FOLDER
 from choral.deploy.personal import make_personal
 from choral.deploy.public_test import keep_test, with_public_test
-from choral.errors import ConfigError, TableError
 from choral.learning.encoder import Encoder
 from choral.learning.reading import Format
 from choral.record import read_run

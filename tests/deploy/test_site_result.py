@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from choral.core.errors import StorageError
 from choral.deploy.agent import model_path
 from choral.deploy.site_result import finished, site_end
-from choral.errors import StorageError
 from choral.run.folder import tensors
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from choral.core.errors import ConfigError, StorageError
 from choral.deploy import systemd as units
 from choral.deploy.systemd import Service
-from choral.errors import ConfigError, StorageError
 
 HELD_BY_ANY_MANAGER = {
     "NoNewPrivileges": "yes",

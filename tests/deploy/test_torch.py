@@ -2,8 +2,8 @@
 
 import pytest
 
-from choral.errors import TrustError
-from choral.privacy.ledger import Ledger
+from choral.core.errors import TrustError
+from choral.core.ledger import Ledger
 from choral.record import read_run
 from choral.report.verify import verify
 from tests.run.consortium import JOB, Consortium, Sockets, agents

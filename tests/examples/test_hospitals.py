@@ -16,10 +16,10 @@ from typing import NamedTuple
 import pytest
 
 from choral import cli, config
+from choral.core.ledger import Ledger
 from choral.deploy.agent import Agent
 from choral.deploy.serving import Deployed, keep_test
 from choral.deploy.site import Home
-from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.run.agreement import Agreement
 from choral.run.study import settle

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from choral.core.ledger import Ledger
 from choral.learning.tables import load_adult
-from choral.privacy.ledger import Ledger
 from examples import one_round
 
 NAMES = load_adult(devices=6).records.names

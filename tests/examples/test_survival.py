@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from choral.privacy.events import epsilon_of
-from choral.privacy.ledger import Ledger
+from choral.core.events import epsilon_of
+from choral.core.ledger import Ledger
 from choral.report.verify import verify
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import choral
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 pytest.importorskip("sklearn", reason="scikit-learn is an extra: choral[sklearn]")
 from sklearn.base import clone

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import choral
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from tests.run.small import SETTINGS, rows
 
 SHORT = {**SETTINGS, "rounds": 1}

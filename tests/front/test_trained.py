@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import choral
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.evaluate import decide, predict
 from tests.front.finished import patients, run
 

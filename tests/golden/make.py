@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path.cwd() / "src"), str(Path.cwd())]
 
 from choral.asking.question import Question  # noqa: E402
-from choral.privacy.ledger import Ledger  # noqa: E402
+from choral.core.ledger import Ledger  # noqa: E402
 from choral.report import write_report  # noqa: E402
 from choral.run.folder import RunFolder  # noqa: E402
 from choral.run.inquiry import begun  # noqa: E402

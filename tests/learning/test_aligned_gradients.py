@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError, SumError
+from choral.core.codec import Codec
+from choral.core.errors import PlanError, SumError
+from choral.core.masks import Stream
+from choral.core.plan import Plan, SecureSum
+from choral.core.plan.local_optimiser import scales
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.models import Model
 from choral.learning.noise import secure_normal
 from choral.learning.trainer import LocalTraining
-from choral.plan import Plan, SecureSum
-from choral.plan.local_optimiser import scales
-from choral.secagg.codec import Codec
-from choral.secagg.masks import Stream
 
 ONE = Model(
     name="one number", features=1, classes=2, init=lambda _: {"w": jnp.zeros(1)},

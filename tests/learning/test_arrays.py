@@ -7,7 +7,7 @@ import pytest
 
 import choral
 from choral.config import parse, read
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.arrays import read_images, read_npz, read_site
 from choral.run.study import settle
 

@@ -9,13 +9,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.errors import PlanError, TrainingError
+from choral.accounting.calibrate import with_reserves
+from choral.core.errors import PlanError, TrainingError
+from choral.core.exposure import Exposure
+from choral.core.plan import Plan, poisson_room
+from choral.core.poisson import rounded_coin
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, compiled_drawing, drawer_of, partition, poisson
-from choral.plan import Plan, poisson_room
-from choral.privacy.calibrate import with_reserves
-from choral.privacy.exposure import Exposure
-from choral.privacy.poisson import rounded_coin
 
 
 def poisson_batches(sizes, batch, steps, room, seed=0, round_number=0):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import OPEN, Categorical, Numeric, declare, infer, level_of, parse_numbers
 
 AGE = Numeric(name="age", low=0, high=100)

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import Format, declare
 from choral.learning.dates import day_in, order_of
 from choral.learning.reading import Table, read_csv, with_guessed_dates

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 import choral
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.columns import Numeric
 from choral.learning.encoder import Encoder, embedding_columns
 from choral.learning.reading import Table

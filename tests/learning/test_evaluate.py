@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from choral.errors import TableError, TrainingError
+from choral.core.errors import TableError, TrainingError
 from choral.learning import evaluate, models
 from choral.learning.records import Records
 

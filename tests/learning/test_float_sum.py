@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from choral.core.plan import Plan
 from choral.learning import models, streams
 from choral.learning.batches import drawer_of, poisson
 from choral.learning.local import local_update
 from choral.learning.recipe import Recipe
 from choral.learning.trainer import LocalTraining
-from choral.plan import Plan
 
 STACK = models.logistic(2)
 OWN = models.own(STACK.init, STACK.loss, STACK.predict, features=2)  # the same model, by gradients of single rows

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from choral.config import job_of
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning import models
 from choral.learning.clipped import general_clipped_sum, layered_clipped_sum
 from choral.learning.local import local_update

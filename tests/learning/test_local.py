@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
 from choral.learning import models, noise
 from choral.learning.clipped import dense_clipped_sum, dense_factor, general_clipped_sum, if_any
 from choral.learning.local import Shortcuts, local_update

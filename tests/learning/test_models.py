@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from choral.errors import PlanError, TrainingError
+from choral.core.errors import PlanError, TrainingError
 from choral.learning import models
 
 ALL = [models.logistic(4, 3), models.binary(4), models.linear(4), models.mlp(4, (5,), 3), models.mlp(4, (5, 6, 2))]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from choral.core.codec import Codec
+from choral.core.plan import Plan, SecureSum
 from choral.learning import noise, streams
-from choral.plan import Plan, SecureSum
-from choral.secagg.codec import Codec
 
 COUNT = 2**21
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.errors import ChoralError
+from choral.core.codec import Codec, quantise, sensitivity
+from choral.core.errors import ChoralError
+from choral.core.plan import Plan, SecureSum
+from choral.core.poisson import rounded_coin
 from choral.learning import once
 from choral.learning.batches import drawer_of
 from choral.learning.models import Model, binary, linear, logistic, mlp, slopes
 from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, places_of, with_noise
-from choral.plan import Plan, SecureSum
-from choral.privacy.poisson import rounded_coin
-from choral.secagg.codec import Codec, quantise, sensitivity
 
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}
 

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from choral.asking import cells as asked
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Format, Numeric, check_encoding, declare, encode
 from choral.learning.owners import names_in
 from choral.learning.reading import from_frame

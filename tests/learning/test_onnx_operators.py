@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, defs, numpy_helper
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.onnx_operators import ALLOWED, Operator, check_operators, operators
 from tests.learning import encoders
 from tests.learning.encoders import field, helper, varint

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from choral.backends.vectorised import Vectorised
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
+from choral.core.plan import Plan
 from choral.learning import models, noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import JaxTrainer
 from choral.learning.recipe import Recipe, noise_on_sum
-from choral.plan import Plan
 from choral.run.runs import Run
 from tests.run.small import rows, study
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.outcomes import labelled, with_outcome
 from choral.learning.reading import Table
 

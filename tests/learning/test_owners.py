@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.owners import holders, names_in, numbered
 from choral.learning.reading import Table
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from choral.errors import PlanError, TrainingError
+from choral.core.errors import PlanError, TrainingError
 from choral.learning import models
 from choral.learning.evaluate import evaluate
 from choral.learning.personal import (

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.plan import Plan
 from choral.learning.local import local_update
 from choral.learning.models import Model, binary, linear, logistic, mlp, own
 from choral.learning.once import LocalWork, local_work
 from choral.learning.persons import LABEL, USED, grouped, grouped_records, model_of_units, rows_of, split_units
 from choral.learning.recipe import Recipe
 from choral.learning.records import Records
-from choral.plan import Plan
 
 MOST = 3
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import choral
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
 from choral.learning.personal import ALONE, SHARED, Standing, fitted, personal
 from choral.learning.private_head import fitted_head, judged_whole, with_head
 

@@ -1,7 +1,7 @@
 import jax
 import pytest
 
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
 from choral.learning.processors import keep_compiled, knows, processors
 
 SETTINGS = (

@@ -3,7 +3,7 @@
 import pytest
 
 from choral import config
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.columns import EMPTY, Format, Numeric, level_of
 from choral.learning.reading import read_csv, resolved
 from choral.learning.tables import load

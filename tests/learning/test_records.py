@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.records import Records, by
 
 TWO = Records.of([("a", [[0.0], [1.0]], [0, 1]), ("b", [[2.0]], [1]), ("c", np.zeros((0, 1)), [])])

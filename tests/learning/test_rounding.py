@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.plan import Plan
 from choral.learning import local, models, rounding, streams
 from choral.learning.batches import Batches, drawer_of, poisson
 from choral.learning.local import local_update, plus, zeros_in_double
 from choral.learning.norms import norm
 from choral.learning.recipe import Recipe, TracedNumbers, noise_on_sum, sensitivity_factor
-from choral.plan import Plan
 
 
 @jax.jit

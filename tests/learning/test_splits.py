@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.records import Records
 from choral.learning.splits import deal, hold_out
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
+from choral.core.codec import longest, quantise, sensitivity
+from choral.core.errors import PlanError
+from choral.core.plan import Plan
 from choral.learning import local, models
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.trainer import LocalTraining
-from choral.plan import Plan
-from choral.secagg.codec import longest, quantise, sensitivity
 from tests.learning import reference
 
 ETA, CLIP, GRID = 0.5, 1.0, 2.0**-20

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from choral.errors import ChoralError, ConfigError, TableError
+from choral.core.errors import ChoralError, ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.reading import Format, read_csv
 from choral.learning.tables import load

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import OPEN, Categorical, Numeric, infer, parse_numbers
 from choral.learning.reading import BLOCK, read_csv
 from choral.learning.tables import load

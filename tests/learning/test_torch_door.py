@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import choral
-from choral.errors import ConfigError, TrainingError
+from choral.core.errors import ConfigError, TrainingError
 
 torch = pytest.importorskip("torch", reason="the extra choral[torch] is not installed")
 from torch import nn  # noqa: E402

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch", reason="the extra choral[torch] is not inst
 from torch import nn  # noqa: E402
 
 from choral.config import job_of  # noqa: E402
-from choral.errors import ConfigError, PlanError, TrainingError  # noqa: E402
+from choral.core.errors import ConfigError, PlanError, TrainingError  # noqa: E402
+from choral.core.plan import Plan  # noqa: E402
 from choral.learning import models, noise, streams  # noqa: E402
 from choral.learning.batches import Batches, drawer_of  # noqa: E402
 from choral.learning.evaluate import evaluate, squared_gradient_norm  # noqa: E402
@@ -21,7 +22,6 @@ from choral.learning.records import Records  # noqa: E402
 from choral.learning.torch_door import own  # noqa: E402
 from choral.learning.torch_layers import DensePart, Layer, clip_factor  # noqa: E402
 from choral.learning.torch_steps import TorchModule, TorchTrainer  # noqa: E402
-from choral.plan import Plan  # noqa: E402
 from choral.run.runs import Run  # noqa: E402
 from choral.run.study import settle  # noqa: E402
 from tests.learning import test_float_sum as worst  # noqa: E402

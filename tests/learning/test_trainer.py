@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from choral.errors import TableError, TrainingError
+from choral.core.errors import TableError, TrainingError
+from choral.core.plan import Plan
 from choral.learning import models
 from choral.learning.batches.partition import PartitionDrawer
 from choral.learning.recipe import sensitivity_factor
 from choral.learning.trainer import LocalTraining
-from choral.plan import Plan
 from tests.learning import reference
 
 DRAW = np.random.default_rng(2)

@@ -13,13 +13,13 @@ RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
-MECHANISMS, PARTITION = "choral.privacy.mechanisms:", "choral.privacy.mechanisms.partition:"
-EXPOSURE = "choral.privacy.exposure:"
-EVENTS, POISSON, PUBLISHED = "choral.privacy.events:", "choral.privacy.poisson:", "choral.privacy.published:"
-BALANCE, CHAIN = "choral.privacy.balance:Balance.", "choral.privacy.chain:"
-MASKS, CODEC, PLAN = "choral.secagg.masks:", "choral.secagg.codec:", "choral.plan:"
-DEVICE, ROUND = "choral.protocol.device:Device.", "choral.protocol.round:Round."
-FINDINGS, WIRE = "choral.protocol.findings:Findings.", "choral.backends.wire:Wire."
+MECHANISMS, PARTITION = "choral.core.mechanisms:", "choral.core.mechanisms.partition:"
+EXPOSURE = "choral.core.exposure:"
+EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "choral.accounting.published:"
+BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
+MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
+DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
+FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
@@ -220,7 +220,7 @@ MUTANTS = [
     bug("charged for one use of a record only", PARTITION + "composed", "uses / honest_noises", "1 / honest_noises",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
-    bug("sampled steps by removal", "choral.privacy.loss_grid:of_step", "cells(-1.0)", "cells(0.0)",
+    bug("sampled steps by removal", "choral.core.loss_grid:of_step", "cells(-1.0)", "cells(0.0)",
         "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
     bug("rare failures not taken from δ", EVENTS + "epsilon_of", "delta - spent", "delta",
         "tests/privacy/test_events.py::test_an_events_own_delta_is_taken_from_the_whole"),
@@ -284,7 +284,7 @@ MUTANTS = [
         "tests/run/test_strict.py::test_a_rehearsal_shows_no_update_without_its_noise",
         Change(PLACES + "Rehearsed._keep", "self.latest[number] = "
                "mean(codec.decode(words, self.terms.parameters, count=1), 1, codec.grid)", "")),
-    bug("threshold one below the safe bound", "choral.plan.secure_sum:SecureSum._require_safe",
+    bug("threshold one below the safe bound", "choral.core.plan.secure_sum:SecureSum._require_safe",
         "self.cohort + self.colluders + 1", "self.cohort + self.colluders",
         "tests/attacks/test_lying_server.py::test_every_configuration_one_below_the_safe_bound_is_refused"),
     bug("a turn is answered twice", DEVICE + "_refuse_old", "last is not None and turn <= last", "False",
@@ -349,7 +349,7 @@ MUTANTS = [
     bug("rows that are longer than declared", "choral.learning.once:shortened",
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
-    bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",
+    bug("half of what one record moves", "choral.core.mechanisms.noise_once:movement",
         "2 * plan.clip / plan.batch * plan.pulled_time", "plan.clip / plan.batch * plan.pulled_time",
         "tests/privacy/test_mechanisms_noise_once.py::"
         "test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor"),
@@ -385,7 +385,7 @@ MUTANTS = [
     bug("persons that are drawn by their rows", "choral.learning.owners:in_order",
         "np.argsort(np.argsort(first))[code.ravel()]", "np.arange(len(persons)) % len(first)",
         "tests/learning/test_persons.py::test_replacing_a_person_changes_no_other_unit"),
-    bug("a person's charge that says record", "choral.privacy.mechanisms:against_everyone",
+    bug("a person's charge that says record", "choral.core.mechanisms:against_everyone",
         "adjacency_of(part)", "'one record replaced'",
         "tests/run/test_persons.py::test_every_place_that_names_what_is_protected_says_person"),
     bug("a device's update clipped to twice its bound", RECIPE + "Recipe.of",
@@ -394,21 +394,21 @@ MUTANTS = [
     bug("a count that is not charged for", PLAN + "Plan.moves", "math.hypot(2, COUNT_LENGTH)", "2.0",
         "tests/audit/test_sensitivity.py::"
         "test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_charged_for"),
-    bug("five rows at the price of one", "choral.privacy.groups:_scaled",
+    bug("five rows at the price of one", "choral.accounting.groups:_scaled",
         "rows * event.mu", "event.mu",
         "tests/privacy/test_groups.py::"
         "test_gaussians_of_k_rows_have_k_times_the_mu_and_zcdp_k_squared_times_the_rho"),
-    bug("a limit for sums that nobody checks", "choral.privacy.balances:Balances.check",
+    bug("a limit for sums that nobody checks", "choral.core.balances:Balances.check",
         "self.sum_epsilon is not None", "False",
         "tests/privacy/test_balances.py::test_either_limit_refuses_and_says_against_whom"),
-    bug("uploads that are lost on the way to the balance of sums", "choral.privacy.balances:Balances.count",
+    bug("uploads that are lost on the way to the balance of sums", "choral.core.balances:Balances.count",
         "self._note(lambda sums: sums.count(charge.of_sums, of_sums))", "",
         "tests/privacy/test_balances.py::test_each_balance_composes_its_own_events"),
     # Private sums (rule S8)
-    bug("noise for half of what one record moves", "choral.privacy.private_sums:SumPrice.noise_for",
+    bug("noise for half of what one record moves", "choral.core.private_sums:SumPrice.noise_for",
         'require_number("l2", l2) / self.mu', 'require_number("l2", l2) / self.mu / 2',
         "tests/audit/test_asked.py::test_the_deployed_noise_survives_and_nearly_all_of_the_claim_is_measured"),
-    bug("questions without their factor", "choral.privacy.private_sums:SumPrice.noise_for",
+    bug("questions without their factor", "choral.core.private_sums:SumPrice.noise_for",
         "2 ** max(0, math.ceil(math.log2(LEAST_SCALE / wanted)))", "1",
         "tests/privacy/test_private_sums.py::"
         "test_the_noise_never_costs_more_than_the_price_and_at_most_a_thousandth_less"),
@@ -420,7 +420,7 @@ MUTANTS = [
         "update = self._train(start, turn.round, turn.attempt)\nself._pay(turn)",
         "tests/protocol/test_respondent.py::"
         "test_only_the_sum_is_opened_and_each_device_checks_then_charges_then_reads"),
-    bug("masks that fit any question", "choral.protocol.terms:Terms.digest",
+    bug("masks that fit any question", "choral.core.terms:Terms.digest",
         'described |= {"question": digest("question", self.question).hex(), "within": self.within.hex()}',
         'described |= {"within": self.within.hex()}',
         "tests/protocol/test_respondent.py::"
@@ -430,7 +430,7 @@ MUTANTS = [
         "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
     bug("a state that nobody looks at", DEVICE + "_upload", "self._check(start)", "pass",
         "tests/protocol/test_respondent.py::test_a_state_that_is_not_finite_is_refused_before_the_charge"),
-    bug("a state that masks are not bound to", "choral.protocol.terms:context_of",
+    bug("a state that masks are not bound to", "choral.core.terms:context_of",
         "hashlib.sha256(model).digest()", 'hashlib.sha256(b"").digest()',
         "tests/protocol/test_respondent.py::test_devices_that_were_shown_different_states_never_open_a_sum"),
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
@@ -445,7 +445,7 @@ MUTANTS = [
         'so the server sees more than sums"', "pass",
         "tests/privacy/test_mechanisms.py::"
         "test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_secure_sum"),
-    bug("probes of updates without noise", "choral.plan:Plan._require_probes", "self.noise == 0", "False",
+    bug("probes of updates without noise", "choral.core.plan:Plan._require_probes", "self.noise == 0", "False",
         "tests/test_plan.py::"
         "test_probes_of_updates_without_noise_too_few_and_too_many_and_opened_turns_without_them_are_refused"),
     bug("probes where only the sum is limited", "choral.run.planning:_with_probes",
@@ -456,36 +456,36 @@ MUTANTS = [
         "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
     bug("a second answer in one turn", DEVICE + "_answer", "replace(live, kept=None)", "live",
         "tests/protocol/test_probing.py::test_a_second_probe_is_refused_and_ends_the_turn"),
-    bug("probes that the server chose itself", "choral.protocol.probing:answer_to",
+    bug("probes that the server chose itself", "choral.core.probing:answer_to",
         "digests.get(number) != kept.upload", "False",
         "tests/protocol/test_probing.py::test_probes_over_a_foreign_list_of_digests_are_refused"),
     bug("one opened turn more than approved", DEVICE + "_show",
         "opened >= self.terms.opened_turns", "opened > self.terms.opened_turns",
         "tests/protocol/test_probing.py::"
         "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
-    bug("a sum whatever the answers say", "choral.protocol.probing:AskedProbes.belong_to",
+    bug("a sum whatever the answers say", "choral.core.probing:AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
     # Keys
-    bug("chains that stay before the turn", "choral.protocol.pairing:ChainPairs.stepped",
+    bug("chains that stay before the turn", "choral.core.pairing:ChainPairs.stepped",
         "msgspec.structs.replace(memory, chains=after)", "memory",
         STOLEN + "test_with_keys_that_are_erased_turn_by_turn_it_opens_none"),
-    bug("the key of a round survives it", "choral.secagg.ratchet:Chains.taken",
+    bug("the key of a round survives it", "choral.core.ratchet:Chains.taken",
         "(_step(round_key, _ROUND), _step(round_key, _ATTEMPTS))", "(round_key, _step(round_key, _ATTEMPTS))",
         "tests/secagg/test_ratchet.py::"
         "test_what_is_kept_after_a_turn_is_none_of_its_keys_nor_of_those_that_lead_to_them"),
-    bug("keys outlive their run", "choral.protocol.device:Device._close",
+    bug("keys outlive their run", "choral.core.device:Device._close",
         "self.vault.change(turn=END, chains=None, asking=None)", "self.vault.change(turn=END)",
         STOLEN + "test_the_end_of_a_run_erases_what_is_left"),
-    bug("only X25519 is in the roots", "choral.secagg.hybrid:pair_roots", "shared + inner", "shared",
+    bug("only X25519 is in the roots", "choral.core.hybrid:pair_roots", "shared + inner", "shared",
         "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
-    bug("offers that nobody signed", "choral.protocol.pairing:Offering._wrap",
+    bug("offers that nobody signed", "choral.core.pairing:Offering._wrap",
         "terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
         "pass",
         "tests/protocol/test_pairing.py::"
         "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),
-    bug("an old offer once more", "choral.protocol.pairing:Offering._wrap",
+    bug("an old offer once more", "choral.core.pairing:Offering._wrap",
         "keys.get(self.number) != key.public", "False",
         "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
     bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",

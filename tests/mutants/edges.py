@@ -220,24 +220,24 @@ PRICES: list[Mutant] = [
     bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
         "tests/learning/test_aligned_gradients.py::"
         "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
-    bug("rounded coins for which nothing is kept of a small delta", "choral.privacy.calibrate:with_reserves",
+    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.calibrate:with_reserves",
         "max(usual, needed)", "usual",
         "tests/privacy/test_calibrate.py::"
         "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),
-    bug("coins and full batches paid for by the same share of delta", "choral.plan.poisson_room:widest",
+    bug("coins and full batches paid for by the same share of delta", "choral.core.plan.poisson_room:widest",
         "(1 - MOST_ROUNDED) * overflow", "overflow",
         "tests/learning/test_batches.py::"
         "test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches"),
-    bug("updates out of range in no charge", "choral.privacy.costs:Costs.charged_delta",
+    bug("updates out of range in no charge", "choral.core.costs:Costs.charged_delta",
         "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
         "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
     bug("device with too many rows asked and charged", "choral.run.questions:check_rows", "rows > MOST_ROWS", "False",
         "tests/run/test_inquiry.py::"
         "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
-    bug("turn of a sparse graph free of charge", "choral.privacy.costs:Costs.sum_event",
+    bug("turn of a sparse graph free of charge", "choral.core.costs:Costs.sum_event",
         "self.charged_delta(1) + self.secure.failure", "self.charged_delta(1)",
         "tests/run/test_against.py::test_a_sparse_graph_takes_its_own_share_of_delta"),
-    bug("turns of a sparse graph in no statement", "choral.privacy.costs:Costs.epsilon_of_sums",
+    bug("turns of a sparse graph in no statement", "choral.core.costs:Costs.epsilon_of_sums",
         "part.rounds * self.secure.failure", "0.0", SPARSE),
     bug("turns of a sparse graph left out of the noise", "choral.run.planning:_with_noise",
         "budget.delta - rounds_each(plan) * secure.failure", "budget.delta", SPARSE),
@@ -248,9 +248,9 @@ PRICES: list[Mutant] = [
         "drawer_of(replace(plan, local_steps=1)).room(rows)", "plan.batch",
         "tests/learning/test_once.py::"
         "test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room"),
-    bug("least mu rounded down", "choral.privacy.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
+    bug("least mu rounded down", "choral.core.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
         "tests/privacy/test_filter.py::test_the_least_mu_is_on_the_side_of_the_search_that_covers"),
-    bug("curve of a study taken at the better end of a piece", "choral.privacy.cover:least_mu",
+    bug("curve of a study taken at the better end of a piece", "choral.core.cover:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
     bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
@@ -261,28 +261,28 @@ PRICES: list[Mutant] = [
 
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
-COVER = "choral.privacy.cover:"
+COVER = "choral.core.cover:"
 LOST = (
     "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 )
 PROOFS: list[Mutant] = [
     bug(
         "whole updates with noise as narrow as their Gaussian",
-        "choral.secagg.codec:Codec._strict",
+        "choral.core.codec:Codec._strict",
         "SMOOTHING if plan.smoothed else 0",
         "SMOOTHING if plan.once else 0",
         INTEGERS + "test_every_codec_leaves_room_for_what_the_gaussian_is_rounded_with",
     ),
     bug(
         "an older plan's whole noise counted as a Gaussian",
-        "choral.plan:Plan.smoothed",
+        "choral.core.plan:Plan.smoothed",
         "self.law in OF_GAUSSIANS and self.codec > 1",
         "self.law in OF_GAUSSIANS",
         "tests/privacy/test_golden.py::test_a_plan_keeps_its_digest_its_charges_and_the_rounds_that_limits_allow",
     ),
     bug(
         "a pull that the codec counts twice",
-        "choral.secagg.codec:longest",
+        "choral.core.codec:longest",
         "plan.counted_time * plan.clip * (1 + MOST_ROUNDING)",
         "plan.counted_time * plan.clip * (1 + MOST_ROUNDING) * plan.counted_time / plan.local_time",
         "tests/learning/test_once.py::"
@@ -297,28 +297,28 @@ PROOFS: list[Mutant] = [
     ),
     bug(
         "transforms that lose nothing",
-        "choral.privacy.loss_grid:Tilted.lost",
+        "choral.core.loss_grid:Tilted.lost",
         "math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most",
         "2 * math.exp(_TAIL) * most",
         LOST,
     ),
     bug(
         "one step's transform pays for all steps",
-        "choral.privacy.loss_grid:Composed.tilted",
+        "choral.core.loss_grid:Composed.tilted",
         "lost + count * error",
         "lost + error",
         LOST,
     ),
     bug(
         "moments without what floats lose",
-        "choral.privacy.poisson:renyi",
+        "choral.core.poisson:renyi",
         "4 * loss_grid.UNIT * (2 * order - 1)",
         "0 * loss_grid.UNIT * (2 * order - 1)",
         "tests/privacy/test_poisson.py::test_moments_of_a_step_are_never_below_the_exact_ones",
     ),
     bug(
         "losses rounded down to the grid",
-        "choral.privacy.loss_grid:of_step",
+        "choral.core.loss_grid:of_step",
         "probabilities[1:] += upper",
         "probabilities[1:] += upper * (1 - 1e-06)",
         "tests/privacy/test_loss_grid.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
@@ -469,21 +469,21 @@ APPROVALS: list[Mutant] = [
     ),
     bug(
         "a turn that is paid for on a full disk",
-        "choral.protocol.vault:Vault.room",
+        "choral.core.vault:Vault.room",
         "len(self._sealed_bytes(expected)) + GROWTH",
         "0",
         "tests/protocol/test_vault.py::test_a_vault_without_room_says_so_before_anything_else_happens",
     ),
     bug(
         "a turn that is paid for without room for its keys",
-        "choral.protocol.device:Device._pay",
+        "choral.core.device:Device._pay",
         "self.vault.room(memory)",
         "self.vault.room()",
         "tests/protocol/test_device.py::test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged",
     ),
     bug(
         "charges of a round that nobody counts",
-        "choral.privacy.balance:Balance.count",
+        "choral.core.balance:Balance.count",
         "[(charge.plan, None), (charge.plan, charge.round)]",
         "[(charge.plan, None)]",
         "tests/attacks/test_deployed_sites.py::test_a_crash_before_the_vault_has_noted_a_charge_allows_no_third_one",
@@ -491,7 +491,7 @@ APPROVALS: list[Mutant] = [
 ]
 
 # Frames that the server signs, answers that a card signs, and the gate.
-ENVELOPE, FORGED = "choral.protocol.envelope:", "tests/attacks/test_forged_frames.py::"
+ENVELOPE, FORGED = "choral.core.envelope:", "tests/attacks/test_forged_frames.py::"
 HEADS, GATE = "tests/protocol/test_envelope.py::", "tests/backends/test_flower_gate.py::"
 SPEAKERS: list[Mutant] = [
     bug(
@@ -553,14 +553,14 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "an early end without a reason is signed",
-        "choral.protocol.device:Device._close",
+        "choral.core.device:Device._close",
         "message.turn.round >= self._rounds",
         "True",
         FORGED + "test_a_site_signs_no_end_before_the_last_round_without_a_reason",
     ),
     bug(
         "a reason without a letter is one",
-        "choral.protocol.messages:CloseEarly.says_why",
+        "choral.core.messages:CloseEarly.says_why",
         "letter.isalnum()",
         "True",
         FORGED + "test_a_reason_that_says_nothing_is_none",
@@ -574,7 +574,7 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "a server without ML-KEM blames its devices",
-        "choral.protocol.key_round:KeyRound.__init__",
+        "choral.server.key_round:KeyRound.__init__",
         "require_available()",
         "None",
         FORGED + "test_a_server_without_ml_kem_ends_before_its_first_exchange_and_blames_nobody",
@@ -634,7 +634,7 @@ SPEAKERS: list[Mutant] = [
 SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
 VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
 TERMS = VERIFIED + "test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found"
-PROBING = "choral.protocol.probing:"
+PROBING = "choral.core.probing:"
 WATCHED = (
     "tests/attacks/test_probes.py::"
     "test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender"

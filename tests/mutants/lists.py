@@ -2,11 +2,11 @@
 
 from tests.mutants.catalogue import bug
 
-TREE, PART, SHOWN = "choral.secagg.tree:", "choral.secagg.roster_tree:", "choral.protocol.paths:Shown."
-CREW, WORKER, MASKS = "choral.backends.crew:SharedWork.", "choral.backends.crew_worker:", "choral.secagg.masks:"
+TREE, PART, SHOWN = "choral.core.tree:", "choral.core.roster_tree:", "choral.core.paths:Shown."
+CREW, WORKER, MASKS = "choral.backends.crew:SharedWork.", "choral.backends.crew_worker:", "choral.core.masks:"
 TREES, MEMBERS = "tests/secagg/test_tree.py::", "tests/secagg/test_roster_tree.py::"
 PATHS, CREWS = "tests/protocol/test_paths.py::", "tests/backends/test_crew.py::"
-SUM, SUMS = "choral.secagg.running_sum:RunningSum.", "tests/secagg/test_running_sum.py::"
+SUM, SUMS = "choral.server.running_sum:RunningSum.", "tests/secagg/test_running_sum.py::"
 VECTORS = TREES + "test_choral_answers_as_the_vector_says"
 ASTRAY = PATHS + "test_a_device_refuses_a_neighbour_that_is_not_where_it_is_said_to_be"
 
@@ -48,18 +48,18 @@ LISTS = [
     bug("the root of the roster is not in ctx", MASKS + "tree_context",
         'digest("tree context", config, roster, *turn, model, cohort)',
         'digest("tree context", config, *turn, model, cohort)', VECTORS),
-    bug("positions that are preferred", "choral.secagg.graph:Circle._circle",
+    bug("positions that are preferred", "choral.core.graph:Circle._circle",
         "np.diff(words[order]).all()", "True",
         "tests/secagg/test_graph.py::test_words_that_are_equal_are_drawn_again_so_that_no_position_is_preferred"),
-    bug("two roots for a turn", "choral.protocol.paths:only_root",
+    bug("two roots for a turn", "choral.core.paths:only_root",
         "any(seen == turn and other != root for seen, other in known)", "False",
         PATHS + "test_a_second_root_for_a_turn_is_refused_also_where_the_first_was_not_taken"),
-    bug("roots are forgotten", "choral.protocol.device:Device._pay", "self._root is not None", "False",
+    bug("roots are forgotten", "choral.core.device:Device._pay", "self._root is not None", "False",
         PATHS + "test_roots_of_turns_that_were_paid_for_are_kept_over_a_restart_and_until_other_terms_are_approved"),
-    bug("a whole list where lists are trees", "choral.protocol.device:Device._check_cohort",
+    bug("a whole list where lists are trees", "choral.core.device:Device._check_cohort",
         "isinstance(message, Paths) != self.terms.trees", "False",
         PATHS + "test_trees_and_whole_lists_have_different_terms_and_neither_takes_the_others_message"),
-    bug("strangers among the dropped", "choral.protocol.paths:PartOfCohort.may_hold",
+    bug("strangers among the dropped", "choral.core.paths:PartOfCohort.may_hold",
         "all((number < self.terms.enrolled for number in numbers))", "True",
         PATHS + "test_a_drop_list_may_name_strangers_but_nobody_who_is_not_enrolled"),
     bug("roots that nobody signed", "choral.deploy.root_log:RootLog.check",
@@ -94,7 +94,7 @@ LISTS = [
     bug("sums of other threads are left out", SUM + "total",
         "add_vectors(first, others, threads=self._threads)", "pass",
         SUMS + "test_whatever_is_asked_in_whatever_order_the_sum_is_that_of_one_thread"),
-    bug("a stretch that nobody adds", "choral.secagg.running_sum:_bounds",
+    bug("a stretch that nobody adds", "choral.server.running_sum:_bounds",
         "[words * (lines * number // parts) for number in range(parts)]",
         "[words * (lines * number // parts) for number in range(1, parts)] or [0]",
         SUMS + "test_threads_leave_out_no_word_and_add_none_twice"),

@@ -17,7 +17,7 @@ class CannotBePlanted(AssertionError):
 class Change:
     """What stands in a function, an expression or some statements, and what a bug puts in its place."""
 
-    function: str  # as "choral.privacy.ledger:Ledger.charge"
+    function: str  # as "choral.core.ledger:Ledger.charge"
     old: str
     new: str
 

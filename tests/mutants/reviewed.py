@@ -8,8 +8,8 @@ from tests.mutants.catalogue import LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
 CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
-READER, COSTS = "choral.record.reader:", "choral.privacy.costs:Costs."
-KEYS, VAULT = "choral.secagg.keys:Bundle.", "choral.protocol.vault:Vault."
+READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
+KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 
 TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_relay.py::"
 STRANGERS, FORGED = "tests/backends/test_flower_strangers.py::", "tests/run/test_forged_runs.py::"
@@ -41,10 +41,10 @@ REVIEWED: list[Mutant] = [
         "tests/audit/test_white_box.py::test_an_adversary_that_sees_all_that_a_rule_grants_measures_four_fifths"
         "_of_what_is_proved_and_no_more"),
     # P1: a forged screen
-    bug("an error with hidden characters", "choral.errors:ChoralError.__init__",
+    bug("an error with hidden characters", "choral.core.errors:ChoralError.__init__",
         "map(escaped, (what, where, why, fix))", "(what, where, why, fix)",
         "tests/test_printable.py::test_an_error_carries_nothing_hidden_in_any_of_its_parts"),
-    bug("a name of two scripts", "choral.printable:fault_of_name", "_mixture(name)", "''",
+    bug("a name of two scripts", "choral.core.printable:fault_of_name", "_mixture(name)", "''",
         "tests/test_printable.py::test_a_name_is_short_printable_and_of_one_script"),
     bug("a terminal that shows every character", "choral.cli.terminal:Filtered.write",
         'map(escaped, text.split("\\n"))', 'text.split("\\n")',
@@ -84,10 +84,10 @@ REVIEWED: list[Mutant] = [
         "self._bound.get(was.node) != claimed", "False",
         "tests/backends/test_flower_grid.py::"
         "test_a_node_is_the_device_of_its_key_whatever_it_says_and_whoever_comes_first"),
-    bug("an unsigned READY is believed", "choral.protocol.findings:Findings.proves",
+    bug("an unsigned READY is believed", "choral.core.findings:Findings.proves",
         "self.terms.whole.bundles[sender].check(message.signature, *fields)", "",
         "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved"),
-    bug("a refusal that is not signed", "choral.protocol.findings:signed_refusal",
+    bug("a refusal that is not signed", "choral.core.findings:signed_refusal",
         "identity.sign(*refusal_fields(turn, code, cause))",
         "bytes(64)", "tests/protocol/test_device.py::test_every_refusal_is_signed_and_says_whose_doing_it_was"),
     # P6: forged runs
@@ -103,7 +103,7 @@ REVIEWED: list[Mutant] = [
         "tests/deploy/test_serving.py::"
         "test_whatever_happens_while_sites_sign_the_run_has_its_result_and_is_not_verified_by_nobody"),
     # P8: colluders
-    bug("no colluder is counted among four", "choral.plan.secure_sum:SecureSum.for_cohort",
+    bug("no colluder is counted among four", "choral.core.plan.secure_sum:SecureSum.for_cohort",
         "max(cohort // 5, int(cohort >= 4))", "cohort // 5",
         "tests/plan/test_secure_sum.py::"
         "test_from_four_devices_on_one_colluder_at_least_is_counted_and_opens_nobody_alone"),
@@ -125,12 +125,12 @@ REVIEWED: list[Mutant] = [
     bug("a message that lives for ever", RELAY + "ask", "not 0 < timeout <= MOST_SECONDS", "False",
         "tests/backends/test_flower_processes.py::"
         "test_a_message_that_lives_for_ever_is_refused_and_the_relay_goes_on"),
-    bug("drafts of killed processes stay", "choral.privacy.durable:_sweep", "path.with_name(left).unlink()", "",
+    bug("drafts of killed processes stay", "choral.core.durable:_sweep", "path.with_name(left).unlink()", "",
         "tests/privacy/test_durable.py::test_what_a_killed_process_left_of_a_file_is_gone_with_the_next_write"),
     bug("a run's name that leads out of its folder", "choral.run.agreement:check_run",
         'not re.fullmatch("[0-9A-Za-z_-]{1,64}", run)', "False",
         "tests/deploy/test_serving.py::test_a_runs_name_that_leads_out_of_its_folder_is_refused"),
-    bug("a μ beyond all floats", "choral.privacy.events:_require_useful",
+    bug("a μ beyond all floats", "choral.core.events:_require_useful",
         "not (_SMALLEST <= number <= _LARGEST or (zero and number == 0))", "False",
         "tests/privacy/test_ledger.py::test_what_this_version_does_not_know_is_refused"),
     bug("a pipe in the place of a file", READER + "inside", "not stat.S_ISREG(found.st_mode)", "False",

@@ -15,7 +15,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 import choral
 from choral.cli import main
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.output.logs import RunLog
 from choral.record import read_run
 from choral.run.folder import RunFolder

@@ -10,7 +10,7 @@ import pytest
 
 import choral
 from choral.cli import main
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.learning import models
 from choral.learning.arrays import array_features
 from choral.learning.columns import Numeric

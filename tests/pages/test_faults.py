@@ -67,11 +67,11 @@ def test_a_language_whose_test_is_gone_is_a_fault(house):
 
 
 NAMES = {
-    "a function": ("def planted() -> int:\n    return 1\n", "choral.plan.planted"),
-    "a class": ("class Planted:\n    x = 1\n", "choral.plan.Planted"),
+    "a function": ("def planted() -> int:\n    return 1\n", "choral.core.plan.planted"),
+    "a class": ("class Planted:\n    x = 1\n", "choral.core.plan.Planted"),
     "a method": (
         'class Planted:\n    """One."""\n\n    def go(self) -> int:\n        return 1\n',
-        "choral.plan.Planted.go",
+        "choral.core.plan.Planted.go",
     ),
 }
 
@@ -79,29 +79,29 @@ NAMES = {
 @pytest.mark.parametrize("fault", NAMES)
 def test_a_public_name_without_a_docstring_is_a_fault(fault, house):
     code, name = NAMES[fault]
-    add(house / "src/choral/plan/__init__.py", f"\n\n{code}")
+    add(house / "src/choral/core/plan/__init__.py", f"\n\n{code}")
     assert check.undocumented(house) == [f"{name} has no docstring"]
 
 
 def test_private_names_and_the_forms_of_a_protocol_need_none(house):
-    add(house / "src/choral/plan/__init__.py", "\n\ndef _quiet() -> int:\n    return 1\n")
-    add(house / "src/choral/plan/__init__.py", '\n\nclass Form:\n    """One."""\n\n    def go(self) -> int: ...\n')
+    add(house / "src/choral/core/plan/__init__.py", "\n\ndef _quiet() -> int:\n    return 1\n")
+    add(house / "src/choral/core/plan/__init__.py", '\n\nclass Form:\n    """One."""\n\n    def go(self) -> int: ...\n')
     assert check.undocumented(house) == []
 
 
 def test_a_name_of_the_front_door_that_is_nowhere_is_a_fault(house):
     door = house / "src/choral/__init__.py"
-    door.write_text(door.read_text().replace('"fit": "choral.front"', '"fit": "choral.plan"'))
+    door.write_text(door.read_text().replace('"fit": "choral.front"', '"fit": "choral.core.plan"'))
     assert check.undocumented(house) == ["choral.fit is public and defined nowhere"]
 
 
 def test_a_code_that_nobody_explains_and_a_story_without_a_code_are_faults(house):
-    errors = house / "src/choral/errors.py"
+    errors = house / "src/choral/core/errors.py"
     errors.write_text(errors.read_text().replace('"CH100": ', '"CH199": "planted",\n    "CH100": '))
-    add(house / "src/choral/errors.toml", '\n[CH999]\ncause = "Planted."\nway_out = "None."\n')
+    add(house / "src/choral/core/errors.toml", '\n[CH999]\ncause = "Planted."\nway_out = "None."\n')
     assert check.unexplained(house) == [
-        "CH199 (planted) is not explained in src/choral/errors.toml",
-        "src/choral/errors.toml explains CH999, which is no code",
+        "CH199 (planted) is not explained in src/choral/core/errors.toml",
+        "src/choral/core/errors.toml explains CH999, which is no code",
     ]
 
 
@@ -125,9 +125,9 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
         broken = build(house)
         assert broken.returncode != 0 and reported in broken.stderr + broken.stdout, planted
     index.write_text(text)
-    add(house / "src/choral/plan/__init__.py", "\n\ndef planted() -> int:\n    return 1\n")
+    add(house / "src/choral/core/plan/__init__.py", "\n\ndef planted() -> int:\n    return 1\n")
     broken = build(house)
-    assert broken.returncode != 0 and "choral.plan.planted has no docstring" in broken.stderr + broken.stdout
+    assert broken.returncode != 0 and "choral.core.plan.planted has no docstring" in broken.stderr + broken.stdout
 
 
 def test_a_page_that_would_call_another_host_is_caught(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from choral import research
 from choral.cli import reproduce as verb
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.paper import figures
 from choral.paper.adult import ROWS, experiment
 from choral.paper.claims import NOT_CONVEX

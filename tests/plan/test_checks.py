@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from choral import account
-from choral.errors import PlanError
-from choral.plan import Plan, SecureSum
-from choral.plan.checks import (
+from choral.core.errors import PlanError
+from choral.core.plan import Plan, SecureSum
+from choral.core.plan.checks import (
     MOST_WHOLE,
     require_keywords,
     require_number,

@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from choral.errors import PlanError
-from choral.plan import Plan, SecureSum
-from choral.plan.budget import Budget
-from choral.plan.local_optimiser import SCHEDULES, scales
-from choral.privacy.calibrate import calibrated
-from choral.secagg.codec import Codec
+from choral.accounting.calibrate import calibrated
+from choral.core.codec import Codec
+from choral.core.errors import PlanError
+from choral.core.plan import Plan, SecureSum
+from choral.core.plan.budget import Budget
+from choral.core.plan.local_optimiser import SCHEDULES, scales
 
 PLAN = Plan(devices=8, cohort=8, rounds=5, rows=100, batch=20, local_steps=10, step_size=0.5, clip=1.0, noise=0.1)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from choral.errors import PlanError
-from choral.plan import SecureSum
+from choral.core.errors import PlanError
+from choral.core.plan import SecureSum
 
 
 def secure(**changes):

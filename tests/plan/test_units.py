@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.exposure import exposure_of
+from choral.core.mechanisms import against_everyone, mechanism_of
+from choral.core.plan import Plan, SecureSum
+from choral.core.plan.units import DEVICE, PERSON, RECORD, UNITS, unit_of
 from choral.learning.models import logistic
 from choral.learning.persons import model_of_units
-from choral.plan import Plan, SecureSum
-from choral.plan.units import DEVICE, PERSON, RECORD, UNITS, unit_of
-from choral.privacy.exposure import exposure_of
-from choral.privacy.mechanisms import against_everyone, mechanism_of
 
 NUMBERS = {"devices": 4, "cohort": 4, "rounds": 3, "rows": 9, "batch": 3, "step_size": 0.5, "clip": 1.0, "noise": 1.0}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 import choral
-from choral.errors import ChoralError
-from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.calibrate import most_rounds, smallest_noise
-from choral.privacy.costs import Costs
+from choral.accounting.calibrate import most_rounds, smallest_noise
+from choral.core.costs import Costs
+from choral.core.errors import ChoralError
+from choral.core.plan import Budget, Plan, SecureSum
 
 FILE = Path(__file__).parents[1] / "vectors" / "privacy.json"
 USUAL = {"devices": 6, "cohort": 4, "rounds": 6, "rows": 40, "batch": 8, "step_size": 0.5, "clip": 1.5, "noise": 0.4,

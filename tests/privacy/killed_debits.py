@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from choral.errors import LedgerError
-from choral.plan import Budget
-from choral.privacy import chain, durable, ledger
-from choral.privacy.events import Gaussian
-from choral.privacy.ledger import Charge, Ledger
+from choral.core import chain, durable, ledger
+from choral.core.errors import LedgerError
+from choral.core.events import Gaussian
+from choral.core.ledger import Charge, Ledger
+from choral.core.plan import Budget
 
 LIMIT = Budget(epsilon=1000.0, delta=1e-5)
 FILES = {chain.__file__, durable.__file__, ledger.__file__}

@@ -8,11 +8,11 @@ import pytest
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-import choral.privacy.account as module
-from choral.errors import PlanError
-from choral.privacy import poisson
-from choral.privacy.account import account
-from choral.privacy.exposure import Exposed, Exposure
+import choral.accounting.account as module
+from choral.accounting.account import account
+from choral.core import poisson
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposed, Exposure
 
 from .oracles import brackets, gaussian_delta
 
@@ -300,7 +300,7 @@ def test_without_sampling_no_library_is_loaded():
     import sys
 
     script = (
-        "import sys\nfrom choral.privacy.account import account\n"
+        "import sys\nfrom choral.accounting.account import account\n"
         f"account(**{PLAN | {'sampling': 'partition'}!r})\n"
         "print([name for name in ('numpy', 'scipy', 'dp_accounting', 'jax') if name in sys.modules])"
     )

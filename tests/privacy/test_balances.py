@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from choral.errors import LedgerError
-from choral.plan import Budget
-from choral.privacy.balances import Balances
-from choral.privacy.entries import Charge, Reservation
-from choral.privacy.events import Gaussian, Poisson, epsilon_of
-from choral.privacy.ledger import Ledger
+from choral.core.balances import Balances
+from choral.core.entries import Charge, Reservation
+from choral.core.errors import LedgerError
+from choral.core.events import Gaussian, Poisson, epsilon_of
+from choral.core.ledger import Ledger
+from choral.core.plan import Budget
 
 DELTA = 1e-5
 WIDE = Budget(epsilon=4.0, delta=DELTA)

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
-from choral.plan import Budget, Plan
-from choral.plan.poisson_room import MOST_ROUNDED
-from choral.privacy.calibrate import (
+from choral.accounting.calibrate import (
     RULES,
     calibrated,
     loss_under,
@@ -22,8 +19,11 @@ from choral.privacy.calibrate import (
     with_reserves,
     within_draws,
 )
-from choral.privacy.exposure import Exposure
-from choral.privacy.poisson import rounded_coin
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposure
+from choral.core.plan import Budget, Plan
+from choral.core.plan.poisson_room import MOST_ROUNDED
+from choral.core.poisson import rounded_coin
 
 PLAN = {
     "rounds": 13,

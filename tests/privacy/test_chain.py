@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import LedgerError, StorageError
-from choral.privacy import chain
-from choral.privacy.chain import Chain, Receipt, parse
+from choral.core import chain
+from choral.core.chain import Chain, Receipt, parse
+from choral.core.errors import LedgerError, StorageError
 
 HEADER = {"choral": "ledger", "version": 1}
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from choral.core.costs import Costs
+from choral.core.events import Gaussian, Poisson, epsilon_of
+from choral.core.exposure import exposure_of
+from choral.core.mechanisms import with_secure_sum
+from choral.core.mechanisms.integer_noise import MISSED
+from choral.core.plan import Budget, Plan, SecureSum
 from choral.output.logs import _about
-from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.costs import Costs
-from choral.privacy.events import Gaussian, Poisson, epsilon_of
-from choral.privacy.exposure import exposure_of
-from choral.privacy.mechanisms import with_secure_sum
-from choral.privacy.mechanisms.integer_noise import MISSED
 from choral.run.runs import Run
 from choral.run.statement import privacy_statement
 from tests.run.small import rows, study

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from choral.privacy import cover
-from choral.privacy.events import Gaussian, Poisson, Zcdp
-from choral.privacy.zcdp import gdp_log_delta
+from choral.core import cover
+from choral.core.events import Gaussian, Poisson, Zcdp
+from choral.core.zcdp import gdp_log_delta
 
 SLACK = 1e-7
 

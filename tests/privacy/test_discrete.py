@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from choral.errors import PlanError
-from choral.privacy import discrete
+from choral.core import discrete
+from choral.core.errors import PlanError
 
 
 def rounded_sum_ratio(ratio, count, offsets):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choral.privacy.display import figures_up
+from choral.core.display import figures_up
 
 
 @given(value=st.floats(min_value=1e-300, max_value=1e300), figures=st.integers(1, 6))

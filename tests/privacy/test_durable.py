@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from choral.privacy import durable
+from choral.core import durable
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "write"])
@@ -45,7 +45,7 @@ def test_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from choral.privacy import durable
+from choral.core import durable
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 durable.replace(Path(sys.argv[1]), b"a private key", mode=0o600)
 """

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
-from choral.privacy import events
-from choral.privacy.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
-from choral.privacy.zcdp import convert, gdp_epsilon
+from choral.core import events
+from choral.core.errors import PlanError
+from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
+from choral.core.zcdp import convert, gdp_epsilon
 
 sizes = st.floats(0.01, 3.0)
 exact = st.one_of(

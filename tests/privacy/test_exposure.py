@@ -2,9 +2,9 @@
 
 import pytest
 
-from choral.errors import PlanError
-from choral.plan import Plan, SecureSum
-from choral.privacy.exposure import Exposure, exposure_of, rounds_each
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposure, exposure_of, rounds_each
+from choral.core.plan import Plan, SecureSum
 
 NUMBERS = {
     "rounds": 6, "local_steps": 3, "cohort": 5, "devices": 10, "rows": 100, "batch": 20, "noise": 0.5, "clip": 2.0

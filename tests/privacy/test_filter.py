@@ -6,14 +6,14 @@ import mpmath
 import numpy as np
 import pytest
 
-from choral.errors import LedgerError
-from choral.plan import Budget
-from choral.privacy import cover
-from choral.privacy.balance import LEAK
-from choral.privacy.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
-from choral.privacy.ledger import Balance, Charge, Ledger, Reservation
-from choral.privacy.poisson import curve
-from choral.privacy.zcdp import gdp_mu, rho_for
+from choral.core import cover
+from choral.core.balance import LEAK
+from choral.core.errors import LedgerError
+from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
+from choral.core.ledger import Balance, Charge, Ledger, Reservation
+from choral.core.plan import Budget
+from choral.core.poisson import curve
+from choral.core.zcdp import gdp_mu, rho_for
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
 STEP = gdp_mu(2.0, 1e-5) / math.sqrt(6) * (1 - 1e-9)  # six of these Gaussians fill the limit: μ = 0.2047
@@ -275,7 +275,7 @@ def test_what_a_later_study_counts_as_is_kept_and_read_again(tmp_path):
 
 def version_1(path, charges):
     """A ledger as version 1 wrote it: no reservations, and a header that says 1."""
-    from choral.privacy import chain
+    from choral.core import chain
 
     bodies = [{"choral": "ledger", "version": 1, "device": "a", "epsilon": 2.0, "delta": 1e-5}]
     bodies += [{"kind": "charge", **charge.to_dict(), "at": "2026-01-01T00:00:00+00:00"} for charge in charges]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from choral.privacy.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
-from choral.privacy.groups import at_two_sites, of_rows
-from choral.privacy.poisson import overflow
+from choral.accounting.groups import at_two_sites, of_rows
+from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
+from choral.core.poisson import overflow
 
 
 def test_gaussians_of_k_rows_have_k_times_the_mu_and_zcdp_k_squared_times_the_rho():

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import LedgerError, PlanError, StorageError
-from choral.plan import Budget
-from choral.privacy import chain
-from choral.privacy.chain import parse
-from choral.privacy.events import Gaussian, Poisson, Zcdp, epsilon_of
-from choral.privacy.ledger import Balance, Charge, Ledger, Receipt, Reservation
-from choral.privacy.rules import EVERYONE
+from choral.core import chain
+from choral.core.chain import parse
+from choral.core.errors import LedgerError, PlanError, StorageError
+from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
+from choral.core.ledger import Balance, Charge, Ledger, Receipt, Reservation
+from choral.core.plan import Budget
+from choral.core.rules import EVERYONE
 
 TWO = Budget(epsilon=2.0, delta=1e-5)
 HERE = Path(__file__).parent
@@ -236,8 +236,8 @@ def test_kills_at_any_step_of_a_debit_never_count_too_little(kills, tmp_path):
 
 def test_four_processes_at_once_make_one_ledger_and_lose_no_charge(path):
     script = (
-        "import sys; from choral.errors import LedgerError; from choral.plan import Budget\n"
-        "from choral.privacy.events import Gaussian; from choral.privacy.ledger import Charge, Ledger\n"
+        "import sys; from choral.core.errors import LedgerError; from choral.core.plan import Budget\n"
+        "from choral.core.events import Gaussian; from choral.core.ledger import Charge, Ledger\n"
         "done = 0\n"
         "while done < 5:\n"
         "    try:\n"
@@ -392,7 +392,7 @@ def test_five_thousand_entries_are_read_and_charged_without_loading_a_library(pa
     bodies = [charge(number, Gaussian(mu=0.001)).to_dict() | {"kind": "charge"} for number in range(5_000)]
     forged(path, HEADER, *bodies)
     script = (
-        "import sys; from choral.privacy.ledger import *; from choral.privacy.events import Gaussian\n"
+        "import sys; from choral.core.ledger import *; from choral.core.events import Gaussian\n"
         f"book = Ledger.open({str(path)!r})\n"
         "book.charge(Charge(rule='S1', plan='p', round=1, event=Gaussian(mu=0.001)))\n"
         "print(len(book.balance.charges), [n for n in ('numpy', 'scipy', 'jax', 'dp_accounting') if n in sys.modules])"

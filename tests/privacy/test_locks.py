@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from choral.privacy import locks
+from choral.core import locks
 
 ROOT = Path(__file__).parents[2]
-TRY = "import sys; from choral.privacy import locks; file = open(sys.argv[1]); print(locks.taken(file.fileno()))"
+TRY = "import sys; from choral.core import locks; file = open(sys.argv[1]); print(locks.taken(file.fileno()))"
 
 
 def tried_by_another_process(path):

@@ -11,7 +11,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.special import ndtr
 
-from choral.privacy import loss_grid, poisson
+from choral.core import loss_grid, poisson
 
 STEPS = [
     (1.196, 0.1, 2.0**-9), (1.196, 0.1, 2.0**-12), (4.5, 0.1, 2.0**-10), (0.6, 0.01, 2.0**-8), (20.0, 0.001, 2.0**-15),

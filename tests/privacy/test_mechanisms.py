@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from choral.errors import PlanError
-from choral.privacy.events import Gaussian, Poisson
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import MECHANISMS, against_everyone, of_clipped_updates, with_secure_sum
-from choral.privacy.private_sums import RULE
-from choral.privacy.published import theorem_1
-from choral.privacy.rules import EVERYONE
+from choral.accounting.published import theorem_1
+from choral.core.errors import PlanError
+from choral.core.events import Gaussian, Poisson
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import MECHANISMS, against_everyone, of_clipped_updates, with_secure_sum
+from choral.core.private_sums import RULE
+from choral.core.rules import EVERYONE
 
 BASE = {
     "rounds": 13,

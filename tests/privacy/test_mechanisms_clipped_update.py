@@ -2,11 +2,11 @@
 
 import pytest
 
-from choral.errors import PlanError
-from choral.plan.units import DEVICE
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE, whole_updates
-from choral.privacy.rules import EVERYONE
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposure
+from choral.core.mechanisms.clipped_update import CLIPPED_UPDATE, whole_updates
+from choral.core.plan.units import DEVICE
+from choral.core.rules import EVERYONE
 
 NUMBERS = {
     "rounds": 9, "local_steps": 5, "cohort": 6, "devices": 12, "rows": 100, "batch": 10, "noise": 4.0, "clip": 1.0

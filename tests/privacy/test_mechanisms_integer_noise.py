@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.errors import PlanError
-from choral.plan import CODECS, SMOOTHING, Budget, Plan, SecureSum
-from choral.privacy.account import account
-from choral.privacy.calibrate import loss_under, smallest_noise
-from choral.privacy.costs import Costs
-from choral.privacy.discrete import discrete_gaussian, skellam_divergence
-from choral.privacy.events import Gaussian, Skellam, epsilon_of
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import against_everyone, integer_noise, of_clipped_updates, with_secure_sum
-from choral.privacy.published import dp_sgd_corrected, theorem_1, without_secure_sum
-from choral.privacy.zcdp import gdp_log_delta
-from choral.secagg.codec import Codec, sensitivity
+from choral.accounting.account import account
+from choral.accounting.calibrate import loss_under, smallest_noise
+from choral.accounting.published import dp_sgd_corrected, theorem_1, without_secure_sum
+from choral.core.codec import Codec, sensitivity
+from choral.core.costs import Costs
+from choral.core.discrete import discrete_gaussian, skellam_divergence
+from choral.core.errors import PlanError
+from choral.core.events import Gaussian, Skellam, epsilon_of
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import against_everyone, integer_noise, of_clipped_updates, with_secure_sum
+from choral.core.plan import CODECS, SMOOTHING, Budget, Plan, SecureSum
+from choral.core.zcdp import gdp_log_delta
 
 from .oracles import brackets, concentrated_delta
 

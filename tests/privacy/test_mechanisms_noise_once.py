@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.errors import PlanError
-from choral.plan import SMOOTHING, Budget, Plan, SecureSum
-from choral.privacy.account import account_of
-from choral.privacy.calibrate import calibrated
-from choral.privacy.costs import Costs
-from choral.privacy.events import Gaussian, Zcdp, epsilon_of
-from choral.privacy.exposure import in_crowd, rounds_each
-from choral.privacy.mechanisms import against_everyone, mechanism_of, with_secure_sum
-from choral.privacy.mechanisms.noise_once import NOISE_ONCE, movement
-from choral.secagg.codec import Codec, sensitivity
+from choral.accounting.account import account_of
+from choral.accounting.calibrate import calibrated
+from choral.core.codec import Codec, sensitivity
+from choral.core.costs import Costs
+from choral.core.errors import PlanError
+from choral.core.events import Gaussian, Zcdp, epsilon_of
+from choral.core.exposure import in_crowd, rounds_each
+from choral.core.mechanisms import against_everyone, mechanism_of, with_secure_sum
+from choral.core.mechanisms.noise_once import NOISE_ONCE, movement
+from choral.core.plan import SMOOTHING, Budget, Plan, SecureSum
 
 ONCE = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
             noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)  # fmt: skip

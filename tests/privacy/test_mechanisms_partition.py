@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.partition import PARTITION, composed
-from choral.privacy.rules import EVERYONE
+from choral.core.exposure import Exposure
+from choral.core.mechanisms.partition import PARTITION, composed
+from choral.core.rules import EVERYONE
 
 # E = 100/20 = 5 batches in a pass, z = σγ/G = 0.1·20/1 = 2.
 NUMBERS = {

@@ -1,10 +1,10 @@
 """Rule S5: every step samples with q = γ/n and z = σγ/G, and a device that samples nothing is charged as by S1."""
 
-from choral.privacy.events import Poisson
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.partition import PARTITION
-from choral.privacy.mechanisms.poisson import POISSON, sampled
-from choral.privacy.rules import EVERYONE
+from choral.core.events import Poisson
+from choral.core.exposure import Exposure
+from choral.core.mechanisms.partition import PARTITION
+from choral.core.mechanisms.poisson import POISSON, sampled
+from choral.core.rules import EVERYONE
 
 # q = 20/100 = 0.2, z = 0.1·20/1 = 2.
 NUMBERS = {

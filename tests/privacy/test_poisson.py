@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.errors import PlanError
-from choral.privacy import poisson
-from choral.privacy.zcdp import gdp_epsilon
+from choral.core import poisson
+from choral.core.errors import PlanError
+from choral.core.zcdp import gdp_epsilon
 
 from .oracles import hockey_stick
 

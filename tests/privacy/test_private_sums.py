@@ -6,12 +6,12 @@ from statistics import NormalDist
 import mpmath
 import pytest
 
-from choral.errors import LedgerError, PlanError
-from choral.plan import Budget
-from choral.privacy.balances import Balances
-from choral.privacy.entries import Charge, Reservation
-from choral.privacy.events import Gaussian, Poisson, Zcdp, epsilon_of
-from choral.privacy.private_sums import (
+from choral.core.balances import Balances
+from choral.core.entries import Charge, Reservation
+from choral.core.errors import LedgerError, PlanError
+from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
+from choral.core.plan import Budget
+from choral.core.private_sums import (
     FAILURE,
     LEAST_SCALE,
     MOST_LENGTH,

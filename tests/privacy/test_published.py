@@ -2,9 +2,9 @@
 
 import pytest
 
-from choral.privacy import published
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import against_everyone, with_secure_sum
+from choral.accounting import published
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import against_everyone, with_secure_sum
 
 # 2,440 rows in 10 batches of 244; 10 of 16 devices; smoothness 0.5 and step size 0.5 make ηL = 0.25.
 BASE = {

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from choral.privacy.roots import root
+from choral.core.roots import root
 
 
 @pytest.mark.parametrize(

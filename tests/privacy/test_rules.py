@@ -5,11 +5,11 @@ import math
 import pytest
 from scipy.stats import norm
 
-from choral.plan import Plan
-from choral.privacy.events import Gaussian
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import MECHANISMS
-from choral.privacy.rules import ADJACENCY, EVERYONE, Loss, one_step, summing_server
+from choral.core.events import Gaussian
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import MECHANISMS
+from choral.core.plan import Plan
+from choral.core.rules import ADJACENCY, EVERYONE, Loss, one_step, summing_server
 
 NUMBERS = {
     "rounds": 4, "local_steps": 1, "cohort": 4, "devices": 8, "rows": 100, "batch": 20, "noise": 0.1, "clip": 1.0

@@ -9,10 +9,11 @@ import math
 import numpy as np
 import pytest
 
+from choral.accounting import published
 from choral.audit.bounds import Tally, least_epsilon
-from choral.privacy import mechanisms, published
-from choral.privacy.exposure import Exposure
-from choral.privacy.zcdp import gdp_epsilon
+from choral.core import mechanisms
+from choral.core.exposure import Exposure
+from choral.core.zcdp import gdp_epsilon
 
 TRIALS = 400_000
 THRESHOLD = 3.7  # standard deviations of the sum in the world without the record's push; fixed before any trial

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import choral
-from choral.errors import PlanError
-from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.calibrate import calibrated, smallest_noise, spendable
-from choral.privacy.costs import Costs
-from choral.privacy.events import Zcdp, epsilon_of
-from choral.privacy.mechanisms import MECHANISMS, mechanism_of, rule_in_words, rules_charged
-from choral.privacy.rules import EVERYONE, Loss, Mechanism
+from choral.accounting.calibrate import calibrated, smallest_noise, spendable
+from choral.core.costs import Costs
+from choral.core.errors import PlanError
+from choral.core.events import Zcdp, epsilon_of
+from choral.core.mechanisms import MECHANISMS, mechanism_of, rule_in_words, rules_charged
+from choral.core.plan import Budget, Plan, SecureSum
+from choral.core.rules import EVERYONE, Loss, Mechanism
 from choral.run.statement import privacy_statement, releases
 
 NUMBERS = {"rounds": 4, "local_steps": 1, "cohort": 3, "devices": 3, "rows": 20, "batch": 20, "clip": 1.0}
@@ -44,7 +44,7 @@ class Toy(Mechanism):
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
     value = Toy(rules={"T1": "a decree"}, noise="toy noise", planned=("T1", "T1"))
-    monkeypatch.setattr("choral.privacy.mechanisms.MECHANISMS", [value, *MECHANISMS])
+    monkeypatch.setattr("choral.core.mechanisms.MECHANISMS", [value, *MECHANISMS])
     return value
 
 

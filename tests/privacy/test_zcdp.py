@@ -6,8 +6,8 @@ from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
-from choral.privacy.zcdp import CONVERSIONS, convert, gaussian, gdp_epsilon, rho_for
+from choral.core.errors import PlanError
+from choral.core.zcdp import CONVERSIONS, convert, gaussian, gdp_epsilon, rho_for
 
 from .oracles import brackets, concentrated_delta, gaussian_delta
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from choral.errors import TrustError
-from choral.plan import SecureSum
-from choral.protocol.bonds import Bond, check_words, edge_key, edge_masks, lanes_hold, left_out, quarrels
-from choral.protocol.messages import pack
-from choral.secagg.keys import seal
-from choral.secagg.masks import Stream, add_masks, pair_masks
-from choral.secagg.shares import SHARE_SIZE
+from choral.core.bonds import Bond, check_words, edge_key, edge_masks, lanes_hold, left_out, quarrels
+from choral.core.errors import TrustError
+from choral.core.keys import seal
+from choral.core.masks import Stream, add_masks, pair_masks
+from choral.core.messages import pack
+from choral.core.plan import SecureSum
+from choral.core.shares import SHARE_SIZE
 from tests.protocol.world import World
 
 CONTEXT = bytes(range(32))

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
-from choral.plan import SecureSum
-from choral.protocol.findings import refusal_fields
-from choral.protocol.messages import (
+from choral.core.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
+from choral.core.findings import refusal_fields
+from choral.core.graph import sparse
+from choral.core.keys import Identity
+from choral.core.messages import (
     Call,
     Drop,
     Edges,
@@ -27,9 +28,8 @@ from choral.protocol.messages import (
     pack,
     pack_numbers,
 )
-from choral.protocol.vault import FileStore, Memory, Vault
-from choral.secagg.graph import sparse
-from choral.secagg.keys import Identity
+from choral.core.plan import SecureSum
+from choral.core.vault import FileStore, Memory, Vault
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World
@@ -203,7 +203,7 @@ def test_it_refuses_to_send_what_it_can_not_remember(world):
 
 def test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged(tmp_path, monkeypatch):
     """In the first turn a memory grows by a key for each peer: with 520 sites by more than what was kept free."""
-    monkeypatch.setattr("choral.protocol.vault.GROWTH", 512)
+    monkeypatch.setattr("choral.core.vault.GROWTH", 512)
     world, kept = World(), []
     identity, store = world.identities[0], FileStore(tmp_path / "vault")
     Vault.create(store, Memory(id=identity.id, secret=identity.to_bytes()))

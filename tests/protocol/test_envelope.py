@@ -8,10 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import TrustError
-from choral.protocol import envelope
-from choral.protocol.envelope import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
-from choral.secagg.keys import Identity
+from choral.core import envelope
+from choral.core.envelope import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
+from choral.core.errors import TrustError
+from choral.core.keys import Identity
 from tests.vectors import first_envelope, second_envelope
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([one]) * 32) for one in (1, 2))

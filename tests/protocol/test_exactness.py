@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from choral.errors import SumError
-from choral.plan import SecureSum
-from choral.secagg.graph import sparse
+from choral.core.errors import SumError
+from choral.core.graph import sparse
+from choral.core.plan import SecureSum
 from tests.cases import cases
 from tests.protocol.world import SilentTransport, World
 

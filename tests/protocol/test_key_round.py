@@ -2,11 +2,11 @@
 
 import pytest
 
-from choral.errors import NotReadyError
-from choral.plan import SecureSum
-from choral.protocol.key_round import KeyRound
-from choral.protocol.messages import Offer, Turn, Wrapped, encode
-from choral.protocol.pairing import offer_fields
+from choral.core.errors import NotReadyError
+from choral.core.messages import Offer, Turn, Wrapped, encode
+from choral.core.pairing import offer_fields
+from choral.core.plan import SecureSum
+from choral.server.key_round import KeyRound
 from tests.protocol.world import FIRST, SilentTransport, World
 
 FIVE = SecureSum(cohort=5, smallest_sum=4, threshold=3, colluders=1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from choral.errors import TrustError
-from choral.protocol.messages import (
+from choral.core.errors import TrustError
+from choral.core.messages import (
     ASKING,
     ENDING,
     MAGIC,

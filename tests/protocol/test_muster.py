@@ -2,10 +2,10 @@
 
 import pytest
 
-from choral.errors import NotReadyError, PlanError, TrustError
-from choral.protocol.findings import ready_fields
-from choral.protocol.messages import NONCE_BYTES, Call, Ready, Turn, decode, encode
-from choral.protocol.muster import Muster, read
+from choral.core.errors import NotReadyError, PlanError, TrustError
+from choral.core.findings import ready_fields
+from choral.core.messages import NONCE_BYTES, Call, Ready, Turn, decode, encode
+from choral.server.muster import Muster, read
 from tests.protocol.world import FIRST, World
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from choral.plan import SecureSum
-from choral.protocol.messages import Agreed, Gather, Offer, Offers, Refusal, Turn, Wrapped, Wraps, encode, pack, unpack
-from choral.protocol.pairing import offer_fields
-from choral.protocol.terms import OFFER_BYTES
-from choral.protocol.vault import Vault
-from choral.secagg.hybrid import HybridKey
+from choral.core.hybrid import HybridKey
+from choral.core.messages import Agreed, Gather, Offer, Offers, Refusal, Turn, Wrapped, Wraps, encode, pack, unpack
+from choral.core.pairing import offer_fields
+from choral.core.plan import SecureSum
+from choral.core.terms import OFFER_BYTES
+from choral.core.vault import Vault
 from tests.protocol.world import FIRST, World, enrolled
 
 THREE = SecureSum(cohort=3, smallest_sum=3, threshold=2)

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from choral.errors import PlanError
-from choral.protocol.messages import Call, Omega, Paths, Turn, decode, encode
-from choral.protocol.paths import Member
-from choral.protocol.vault import Vault
-from choral.secagg.graph import sparse
+from choral.core.errors import PlanError
+from choral.core.graph import sparse
+from choral.core.messages import Call, Omega, Paths, Turn, decode, encode
+from choral.core.paths import Member
+from choral.core.vault import Vault
 from tests.protocol.world import FIRST, TEN, SilentTransport, World
 
 ENROLLED = 17  # the tree of the roster is uneven, and not everybody is in the cohort

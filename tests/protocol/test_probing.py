@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choral.errors import PlanError, SumError
-from choral.plan import SecureSum
-from choral.protocol import probing
-from choral.protocol.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
-from choral.protocol.probing import Probes
-from choral.protocol.round import Round
-from choral.protocol.server_work import ServerWork
-from choral.secagg.probes import answers_of
+from choral.core import probing
+from choral.core.errors import PlanError, SumError
+from choral.core.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
+from choral.core.plan import SecureSum
+from choral.core.probes import answers_of
+from choral.core.probing import Probes
+from choral.server.round import Round
+from choral.server.server_work import ServerWork
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
 from tests.vectors.answers import expected, outcome

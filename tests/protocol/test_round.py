@@ -5,10 +5,9 @@ import random
 import msgspec
 import pytest
 
-from choral.errors import LedgerError, PlanError, SumError
-from choral.plan import SecureSum
-from choral.protocol import round as round_module
-from choral.protocol.messages import (
+from choral.core.errors import LedgerError, PlanError, SumError
+from choral.core.keys import KEY_SIZE
+from choral.core.messages import (
     Edges,
     Opening,
     Ready,
@@ -17,11 +16,12 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
-from choral.protocol.muster import Muster
-from choral.protocol.round import Round
-from choral.protocol.server_work import ServerWork
-from choral.protocol.terms import context_of
-from choral.secagg.keys import KEY_SIZE
+from choral.core.plan import SecureSum
+from choral.core.terms import context_of
+from choral.server import round as round_module
+from choral.server.muster import Muster
+from choral.server.round import Round
+from choral.server.server_work import ServerWork
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, World
 

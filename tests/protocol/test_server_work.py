@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from choral.protocol.server_work import ServerWork
-from choral.secagg.masks import Mask, add_masks
+from choral.core.masks import Mask, add_masks
+from choral.server.server_work import ServerWork
 
 
 def test_uploads_are_added_taken_back_and_unmasked():

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from choral.errors import PlanError
-from choral.plan import SecureSum
-from choral.protocol.messages import Turn
-from choral.protocol.terms import Cohort, Terms, context_of
-from choral.secagg.codec import Codec
+from choral.core.codec import Codec
+from choral.core.errors import PlanError
+from choral.core.messages import Turn
+from choral.core.plan import SecureSum
+from choral.core.terms import Cohort, Terms, context_of
 from tests.protocol.world import FIRST, TEN, World, enrolled
 
 MODEL = bytes(20)

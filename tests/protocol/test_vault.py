@@ -8,10 +8,10 @@ import stat
 import msgspec
 import pytest
 
-from choral.errors import ConfigError, StorageError, TrustError
-from choral.protocol import vault as vault_module
-from choral.protocol.messages import Turn
-from choral.protocol.vault import FileStore, Memory, MemoryStore, Vault
+from choral.core import vault as vault_module
+from choral.core.errors import ConfigError, StorageError, TrustError
+from choral.core.messages import Turn
+from choral.core.vault import FileStore, Memory, MemoryStore, Vault
 
 SECRET = b"sixty-four bytes that nobody should ever see on a disk or screen"
 MEMORY = Memory(id="site-a", secret=SECRET)

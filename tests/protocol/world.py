@@ -8,18 +8,18 @@ from functools import lru_cache, partial
 import numpy as np
 
 from choral.backends.wire import MemoryTransport, Transport, Wire
-from choral.errors import LedgerError, SumError
-from choral.plan import SecureSum
-from choral.protocol.device import Device
-from choral.protocol.messages import Message, Turn, decode
-from choral.protocol.muster import Muster
-from choral.protocol.probing import Probes
-from choral.protocol.round import Round, Sum
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Memory, MemoryStore, Vault
-from choral.secagg.codec import Codec
-from choral.secagg.keys import Identity, Roster
-from choral.secagg.roster_tree import RosterPart
+from choral.core.codec import Codec
+from choral.core.device import Device
+from choral.core.errors import LedgerError, SumError
+from choral.core.keys import Identity, Roster
+from choral.core.messages import Message, Turn, decode
+from choral.core.plan import SecureSum
+from choral.core.probing import Probes
+from choral.core.roster_tree import RosterPart
+from choral.core.terms import Terms
+from choral.core.vault import Memory, MemoryStore, Vault
+from choral.server.muster import Muster
+from choral.server.round import Round, Sum
 
 FIRST = Turn(0, 0)
 TEN = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import Decision, read_decisions
 
 MADE = Decision(device="lake", excluded=True, because="5c" * 32, at="2026-05-04T10:00:00+00:00", signature="00")

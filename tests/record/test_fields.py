@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import choral
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import About, RoundLine, Statement, converted, read_run
 
 VECTORS = Path(__file__).parents[1] / "vectors"

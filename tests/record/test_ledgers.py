@@ -5,9 +5,9 @@ import math
 import pytest
 from scipy.stats import norm
 
-from choral.plan import Budget
-from choral.privacy.events import Gaussian
-from choral.privacy.ledger import Charge, Ledger
+from choral.core.events import Gaussian
+from choral.core.ledger import Charge, Ledger
+from choral.core.plan import Budget
 
 
 def test_a_statement_has_the_limit_the_charges_and_the_seal_of_the_last_entry(tmp_path):

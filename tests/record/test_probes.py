@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import PROBES, ProbeLine, read_probes
 
 LINE = ProbeLine(

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record.reader import MOST_BYTES, inside, of_right_form, read_json, read_lines
 
 LINE = b'{"round": 1, "seconds": 0.1, "cohort": [0], "included": [0], "test": {}, "note": ""}\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import converted
 from choral.record.shown_attack import ShownAttack
 from tests.report.runs import attack

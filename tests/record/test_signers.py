@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import converted
 from choral.record.signers import Signatures, Signer
 

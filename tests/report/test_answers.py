@@ -3,7 +3,7 @@
 import pytest
 
 from choral.asking.answer import Answer
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.report.answers import MOST_ROWS, drawn, plot, shown
 
 

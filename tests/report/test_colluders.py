@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from choral.plan import SecureSum
+from choral.core.plan import SecureSum
 from choral.record import read_run
 from choral.report.colluders import by_colluders, honest_devices
 

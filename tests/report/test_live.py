@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.report import serve
 from tests.report.runs import make_run, result, round_line
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.printable import escaped
+from choral.core.printable import escaped
 from choral.report.markup import Markup, element, together
 
 

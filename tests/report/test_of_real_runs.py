@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import choral
-from choral.privacy.ledger import Ledger
+from choral.core.ledger import Ledger
 from choral.record import read_run
 from choral.report import page, write_report
 from choral.report.live_page import live_page

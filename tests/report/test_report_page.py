@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from choral.cli import main
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import read_run
 from choral.report import page, write_report
 from choral.report.words import up

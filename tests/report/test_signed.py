@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import read_run
 from choral.report.signed import check_signatures, keys, ledger_of, signers, study_of, version_of
 

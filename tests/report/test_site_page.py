@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from choral.cli import main
+from choral.core.display import up
 from choral.deploy.site_result import site_end
-from choral.privacy.display import up
 from choral.record import read_run
 from choral.report import words
 from choral.report.pages import carried_data

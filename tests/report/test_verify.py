@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.cli import main
-from choral.privacy.events import Gaussian
-from choral.privacy.ledger import Charge, Ledger, Reservation
+from choral.core.events import Gaussian
+from choral.core.ledger import Charge, Ledger, Reservation
 from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.folder import RunFolder

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from choral.cli import main
-from choral.errors import ConfigError
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import ConfigError
 from choral.record import read_run
 from choral.report import serve
 from choral.report.live_page import live_page

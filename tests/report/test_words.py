@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from choral.privacy.display import up
+from choral.core.display import up
 from choral.record import Statement, read_run
 from choral.report import nist, words
 from choral.report.colluders import by_colluders, honest_devices

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.errors import ConfigError, PlanError
+from choral.core.errors import ConfigError, PlanError
+from choral.core.plan import OUT_OF_RANGE
+from choral.core.plan.poisson_room import OVERFLOW
 from choral.learning.tables import load
-from choral.plan import OUT_OF_RANGE
-from choral.plan.poisson_room import OVERFLOW
 from choral.research import Experiment, Records, Task, experiment, logistic
 
 KEPT = experiment._kept  # what is trained and not yet asked for

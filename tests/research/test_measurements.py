@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from choral.errors import PlanError, StorageError
+from choral.core.errors import PlanError, StorageError
 from choral.research.measurements import Counting, Measurements
 
 

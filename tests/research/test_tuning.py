@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.paper.adult import experiment
 from choral.research import Experiment, Measurements, over_epsilon, tuned, tuned_over, validated
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from choral.protocol import device
+from choral.core import device
 from choral.run.folder import RunFolder
 from choral.run.runs import Run, resume
 from tests.run.small import rows, study

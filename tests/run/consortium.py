@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from choral.backends import relay
+from choral.core.envelope import ANSWER_HEAD, answer_in, answered
+from choral.core.errors import DeploymentError
+from choral.core.keys import Identity
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import SPEAKS, card_text, enrol, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.serving import Deployed, speaker_of
 from choral.deploy.site import Home
-from choral.errors import DeploymentError
-from choral.protocol.envelope import ANSWER_HEAD, answer_in, answered
-from choral.secagg.keys import Identity
 
 JOB = """
 [privacy]

@@ -11,10 +11,10 @@ from scipy.stats import norm
 import choral
 from choral import config
 from choral.cli import main
-from choral.errors import ChoralError
-from choral.privacy.costs import NO_LIMIT
-from choral.privacy.ledger import Ledger
-from choral.privacy.mechanisms import with_secure_sum
+from choral.core.costs import NO_LIMIT
+from choral.core.errors import ChoralError
+from choral.core.ledger import Ledger
+from choral.core.mechanisms import with_secure_sum
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify

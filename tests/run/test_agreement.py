@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from choral import config
 from choral.config.writing import to_toml
+from choral.core.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
+from choral.core.keys import Identity
 from choral.deploy.enrolment import Invitation, card_of, card_text, read_card
-from choral.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
 from choral.run.agreement import Agreement
 from choral.run.deployable import check_deployable, columns_of
 from choral.run.study import settle
-from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, NAMES, Consortium
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from choral.errors import LedgerError, StorageError
-from choral.privacy.ledger import Ledger
+from choral.core.errors import LedgerError, StorageError
+from choral.core.ledger import Ledger
 from choral.run.books import NO_RECEIPT, Books, keeps_ledgers
 from choral.run.folder import ledger_file
 from tests.run.small import study

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from choral.cli import main
+from choral.core.errors import TrustError
 from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
-from choral.errors import TrustError
 from choral.run import code
 from tests.run.consortium import JOB, Consortium
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choral.privacy.ledger import Ledger
+from choral.core.ledger import Ledger
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.folder import RunFolder

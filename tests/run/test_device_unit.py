@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from choral.errors import ChoralError, PlanError
+from choral.core.codec import sensitivity
+from choral.core.errors import ChoralError, PlanError
+from choral.core.mechanisms import mechanism_of
+from choral.core.plan import Plan
 from choral.learning.recipe import Recipe
-from choral.plan import Plan
-from choral.privacy.mechanisms import mechanism_of
 from choral.report.verify import verify
 from choral.run.folder import RunFolder
 from choral.run.runs import Run, resume
-from choral.secagg.codec import sensitivity
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 from tests.run.small import rows, study
 

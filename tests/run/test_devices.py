@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from choral.core.plan import Plan
 from choral.learning.models import logistic
 from choral.learning.once import OnceTraining
-from choral.plan import Plan
 from choral.run.devices import trainer_of
 
 PLAN = Plan(

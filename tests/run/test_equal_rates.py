@@ -10,7 +10,10 @@ import pytest
 import choral
 from choral import config
 from choral.backends.vectorised import Vectorised
-from choral.errors import ConfigError, PlanError
+from choral.core.codec import Codec
+from choral.core.costs import Costs
+from choral.core.errors import ConfigError, PlanError
+from choral.core.plan import Budget, Plan, SecureSum
 from choral.learning.batches import drawer_of
 from choral.learning.local import local_update
 from choral.learning.models import linear, logistic
@@ -18,13 +21,10 @@ from choral.learning.recipe import Recipe
 from choral.learning.records import Records
 from choral.learning.streams import keys
 from choral.learning.trainer import LocalTraining
-from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.costs import Costs
 from choral.report.verify import verify
 from choral.run.planning import plan_of, weighed_rows
 from choral.run.runs import Run
 from choral.run.study import settle
-from choral.secagg.codec import Codec
 
 SIZES = (20, 60, 140, 280, 500)  # of 1000 rows: the shares of 2, 6, 14, 28 and 50 %
 RNG = np.random.default_rng(0)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from choral.cli import main
-from choral.plan import Plan, SecureSum
-from choral.privacy.ledger import Ledger
+from choral.core.codec import Codec
+from choral.core.ledger import Ledger
+from choral.core.plan import Plan, SecureSum
 from choral.run.agreement import Agreement
 from choral.run.study import codec_of
-from choral.secagg.codec import Codec
 
 FIRST = Path(__file__).parents[1] / "vectors" / "first_version"
 RUNS = ("simulated", "rehearsed", "strict", "deployed", "hearts")

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from choral.cli import main
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 from choral.record import inside, read_run
 from choral.report import write_report
 from choral.report.verify import verify

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from choral.errors import ConfigError, PlanError
-from choral.plan import SecureSum
-from choral.protocol.messages import Turn
+from choral.core.errors import ConfigError, PlanError
+from choral.core.messages import Turn
+from choral.core.plan import SecureSum
+from choral.core.probes import answers_of
 from choral.record import read_probes
 from choral.report.verify import verify
 from choral.report.words import server_sees
@@ -14,7 +15,6 @@ from choral.run.guard import Guard, seed_from
 from choral.run.places import Simulated
 from choral.run.runs import Run, resume
 from choral.run.statement import releases
-from choral.secagg.probes import answers_of
 from tests.run.small import rows, study
 
 PROBED = {"devices": 12, "cohort": 12, "rounds": 6, "robust": True, "colluders": 1}

@@ -9,14 +9,14 @@ import pytest
 
 from choral.asking.question import Question
 from choral.config import job_of
-from choral.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
-from choral.privacy.events import epsilon_of
-from choral.privacy.ledger import Ledger
+from choral.core import whole
+from choral.core.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
+from choral.core.events import epsilon_of
+from choral.core.ledger import Ledger
 from choral.run import questions
 from choral.run.inquiry import Inquiry
 from choral.run.questions import preparation
 from choral.run.study import settle
-from choral.secagg import whole
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
 TABLE = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"]})

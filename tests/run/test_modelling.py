@@ -8,10 +8,10 @@ import pandas
 import pytest
 
 from choral.asking.question import FIRST, VERSION, Question
-from choral.errors import ChoralError, LedgerError, TrustError
+from choral.core.errors import ChoralError, LedgerError, TrustError
+from choral.core.events import epsilon_of
+from choral.core.ledger import Ledger
 from choral.learning.reading import Table
-from choral.privacy.events import epsilon_of
-from choral.privacy.ledger import Ledger
 from choral.record import AnsweredQuestion, read_sum_models
 from choral.run.inquiry import Inquiry
 from choral.run.modelling import AskedTables, measured, planned_model

@@ -2,8 +2,8 @@
 
 import pytest
 
-from choral.errors import ConfigError
-from choral.printable import LONGEST_NAME
+from choral.core.errors import ConfigError
+from choral.core.printable import LONGEST_NAME
 from choral.run.names import require_device_name, require_name
 
 

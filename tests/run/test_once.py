@@ -8,9 +8,9 @@ import pytest
 
 import choral
 from choral import config
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
+from choral.core.ledger import Ledger
 from choral.learning import once
-from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.runs import Run

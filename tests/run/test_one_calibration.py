@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from choral.accounting.calibrate import calibrated
 from choral.cli.demo import PAPER
+from choral.core.costs import Costs
+from choral.core.plan import Budget, Plan, SecureSum
+from choral.core.poisson import rounded_coin
 from choral.learning.batches import drawer_of
 from choral.learning.models import logistic
-from choral.plan import Budget, Plan, SecureSum
 from choral.planner import plan_for
-from choral.privacy.calibrate import calibrated
-from choral.privacy.costs import Costs
-from choral.privacy.poisson import rounded_coin
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.folder import RunFolder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import choral
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.run.opened import row_shape
 from tests.front.finished import patients, run
 from tests.run.small import SETTINGS, rows

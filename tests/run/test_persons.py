@@ -9,13 +9,13 @@ import pytest
 
 from choral import config
 from choral.cli import main
+from choral.core.balance import Balance
+from choral.core.entries import Charge, Reservation
+from choral.core.errors import ChoralError
+from choral.core.events import Gaussian
+from choral.core.ledger import Ledger
+from choral.core.rules import MIXED_ADJACENCY
 from choral.deploy.policy import Policy
-from choral.errors import ChoralError
-from choral.privacy.balance import Balance
-from choral.privacy.entries import Charge, Reservation
-from choral.privacy.events import Gaussian
-from choral.privacy.ledger import Ledger
-from choral.privacy.rules import MIXED_ADJACENCY
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.runs import Run

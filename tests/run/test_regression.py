@@ -9,7 +9,7 @@ import pytest
 
 import choral
 from choral.cli import main
-from choral.errors import ChoralError, TableError
+from choral.core.errors import ChoralError, TableError
 from choral.learning import tables
 from choral.output.onnx import export_onnx
 from choral.planner import plan_for

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.columns import Numeric
 from choral.learning.models import binary, linear, logistic
 from choral.record import Baselines, RunRecord, Statement

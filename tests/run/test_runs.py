@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 import choral
+from choral.accounting.calibrate import smallest_noise
 from choral.cli import main, training
-from choral.errors import ChoralError
-from choral.plan import Budget
-from choral.privacy.calibrate import smallest_noise
+from choral.core.errors import ChoralError
+from choral.core.plan import Budget
 from choral.record import charged_rounds
 from choral.report.verify import verify
 from choral.run import runs

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from choral.cli import main
-from choral.privacy import ledger
+from choral.core import ledger
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run import folder, runs

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from choral.backends.dropouts import drops_out
-from choral.protocol.messages import Turn
+from choral.core.messages import Turn
 from choral.run.runs import Run
 from tests.cases import cases
 from tests.run.small import rows, study

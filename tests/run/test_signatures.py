@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from choral.errors import TrustError
+from choral.core.errors import TrustError
+from choral.core.keys import Identity
 from choral.run.signatures import bundle_of, entry_of, parameter_bytes, record_digest, signs, vault_of
-from choral.secagg.keys import Identity
 
 FILES = {"run.json": "9f", "rounds.jsonl": "77"}
 

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from choral.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
-from choral.privacy import groups
-from choral.privacy.costs import Costs
-from choral.privacy.poisson import overflow, rounded_coin
-from choral.privacy.private_sums import SumPrice
+from choral.accounting import groups
+from choral.core.costs import Costs
+from choral.core.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
+from choral.core.poisson import overflow, rounded_coin
+from choral.core.private_sums import SumPrice
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify

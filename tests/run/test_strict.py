@@ -11,11 +11,11 @@ from choral.audit.canary import worst_case
 from choral.audit.one_run import data_driven
 from choral.backends.vectorised import Vectorised
 from choral.cli import main
+from choral.core.errors import PlanError
+from choral.core.events import Gaussian, Skellam
 from choral.deploy.policy import Policy
-from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
-from choral.privacy.events import Gaussian, Skellam
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.folder import RunFolder

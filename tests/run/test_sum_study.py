@@ -7,7 +7,7 @@ import choral
 from choral import cli
 from choral.asking.models import read_model
 from choral.config import job_of, parse
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.reading import from_frame
 from choral.output.onnx import export_onnx
 from choral.record import read_sum_models

@@ -4,7 +4,7 @@ import pytest
 
 from choral.cli import main
 from choral.config import FederationSettings
-from choral.errors import PlanError
+from choral.core.errors import PlanError
 from choral.run.planning import secure_sum_of
 
 SETTINGS = """\

@@ -7,8 +7,8 @@ import pytest
 
 import choral
 from choral.cli import main
-from choral.errors import ConfigError, LedgerError, PlanError
-from choral.privacy.ledger import Ledger
+from choral.core.errors import ConfigError, LedgerError, PlanError
+from choral.core.ledger import Ledger
 from choral.report.parts import ledger_terms
 from choral.run.books import Books
 from choral.run.folder import RunFolder, ledger_file

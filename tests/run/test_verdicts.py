@@ -9,8 +9,8 @@ import pytest
 
 import choral
 from choral import cli, config
-from choral.errors import ChoralError
-from choral.plan import Budget
+from choral.core.errors import ChoralError
+from choral.core.plan import Budget
 from choral.planner.worth_joining import Prospect, happened, in_words
 from choral.record import Baselines, Measured
 from choral.report import write_report

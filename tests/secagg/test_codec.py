@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError, SumError
-from choral.plan import Plan, SecureSum
-from choral.secagg import samplers
-from choral.secagg.codec import CHUNK, Codec, mean, quantise
-from choral.secagg.masks import Stream
+from choral.core import samplers
+from choral.core.codec import CHUNK, Codec, mean, quantise
+from choral.core.errors import PlanError, SumError
+from choral.core.masks import Stream
+from choral.core.plan import Plan, SecureSum
 
 FORMS = [(16, 1), (32, 1), (64, 1), (64, 3)]
 PLAN = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10, step_size=0.5, clip=1.0, noise=0.02)

@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from choral.plan import SecureSum
-from choral.protocol import messages
-from choral.secagg.graph import failure_bits, sparse
+from choral.core import messages
+from choral.core.graph import failure_bits, sparse
+from choral.core.plan import SecureSum
 
 TEXT = (Path(__file__).parents[2] / "docs" / "secure-sum.md").read_text(encoding="utf-8")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choral.errors import TrustError
-from choral.secagg.keys import Bundle, Identity, Roster, digest, envelope_key, framed, safety_number, seal, unseal
+from choral.core.errors import TrustError
+from choral.core.keys import Bundle, Identity, Roster, digest, envelope_key, framed, safety_number, seal, unseal
 
 fields = st.lists(st.binary(max_size=20), max_size=5)
 

@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import SumError
-from choral.secagg import masks as masks_module
-from choral.secagg.graph import Graph
-from choral.secagg.keys import Identity, PairSecret
-from choral.secagg.masks import (
+from choral.core import masks as masks_module
+from choral.core.errors import SumError
+from choral.core.graph import Graph
+from choral.core.keys import Identity, PairSecret
+from choral.core.masks import (
     CHUNK_BYTES,
     Mask,
     Stream,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from choral.errors import TrustError
-from choral.secagg.keys import envelope_key, seal, unseal
-from choral.secagg.masks import pair_masks
-from choral.secagg.ratchet import MOST_STEPS, Chains, pair_of_turn
+from choral.core.errors import TrustError
+from choral.core.keys import envelope_key, seal, unseal
+from choral.core.masks import pair_masks
+from choral.core.ratchet import MOST_STEPS, Chains, pair_of_turn
 
 ROOT = bytes(range(32))
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from choral.errors import TrustError
-from choral.secagg.keys import Identity
-from choral.secagg.roster_tree import RosterPart, cohort_tree, require_enrolled, require_in_cohort, roster_tree
+from choral.core.errors import TrustError
+from choral.core.keys import Identity
+from choral.core.roster_tree import RosterPart, cohort_tree, require_enrolled, require_in_cohort, roster_tree
 from tests.protocol.world import enrolled
 
 IDENTITIES, ROSTER = enrolled(10)

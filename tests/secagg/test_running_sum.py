@@ -5,9 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from choral.secagg import running_sum
-from choral.secagg.masks import ring
-from choral.secagg.running_sum import KeptVectors, RunningSum, add_vectors
+from choral.core.masks import ring
+from choral.server import running_sum
+from choral.server.running_sum import KeptVectors, RunningSum, add_vectors
 
 LONG = 2**18 + 37  # words: no whole number of lines of the cache
 

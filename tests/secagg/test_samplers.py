@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from choral.errors import PlanError
-from choral.secagg import samplers
-from choral.secagg.masks import Stream
-from choral.secagg.samplers import (
+from choral.core import samplers
+from choral.core.errors import PlanError
+from choral.core.masks import Stream
+from choral.core.samplers import (
     LARGEST_SCALE,
     below,
     discrete_gaussian,

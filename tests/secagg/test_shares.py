@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import SumError
-from choral.secagg.shares import LARGEST_POINT, PRIME, commitment, fresh_secret, join, recover, split
+from choral.core.errors import SumError
+from choral.core.shares import LARGEST_POINT, PRIME, commitment, fresh_secret, join, recover, split
 
 elements = st.integers(0, PRIME - 1).map(lambda value: value.to_bytes(32, "little"))
 

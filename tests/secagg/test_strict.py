@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.errors import PlanError
-from choral.plan import Plan, SecureSum
-from choral.protocol.terms import Terms
-from choral.secagg.codec import Codec, longest, sensitivity
-from choral.secagg.masks import Stream
+from choral.core.codec import Codec, longest, sensitivity
+from choral.core.errors import PlanError
+from choral.core.masks import Stream
+from choral.core.plan import Plan, SecureSum
+from choral.core.terms import Terms
 from tests.protocol.world import World, enrolled
 
 LAWS = ("discrete_gaussian", "skellam")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from choral.errors import TrustError
-from choral.secagg.keys import digest
-from choral.secagg.tree import HASH_SIZE, Tree, path_length, root_of
+from choral.core.errors import TrustError
+from choral.core.keys import digest
+from choral.core.tree import HASH_SIZE, Tree, path_length, root_of
 from tests.vectors import first_tree, second_tree
 from tests.vectors.answers import expected, outcome
 

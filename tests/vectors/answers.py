@@ -1,6 +1,6 @@
 """What an implementation says to a vector, in the vector's own form."""
 
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 
 
 def expected(vector):

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from choral.secagg import shares
-from choral.secagg.codec import Codec
-from choral.secagg.graph import Graph
-from choral.secagg.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint, unseal
-from choral.secagg.masks import Mask, Stream, add_masks, pair_masks, ring, round_context, self_mask
+from choral.core import shares
+from choral.core.codec import Codec
+from choral.core.graph import Graph
+from choral.core.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint, unseal
+from choral.core.masks import Mask, Stream, add_masks, pair_masks, ring, round_context, self_mask
 
 unhex = bytes.fromhex
 

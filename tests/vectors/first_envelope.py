@@ -2,9 +2,9 @@
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from choral.errors import ChoralError
-from choral.protocol.envelope import Listener, Speaker, answered
-from choral.secagg.keys import Identity
+from choral.core.envelope import Listener, Speaker, answered
+from choral.core.errors import ChoralError
+from choral.core.keys import Identity
 
 
 def public(secret):

@@ -1,9 +1,9 @@
 """choral's own answers to the vectors of hybrid keys."""
 
-from choral.protocol.messages import decode, pack
-from choral.secagg.hybrid import HybridKey, check_public, pair_roots
-from choral.secagg.keys import Bundle, Identity, digest
-from choral.secagg.ratchet import Chains, pair_of_turn
+from choral.core.hybrid import HybridKey, check_public, pair_roots
+from choral.core.keys import Bundle, Identity, digest
+from choral.core.messages import decode, pack
+from choral.core.ratchet import Chains, pair_of_turn
 
 unhex = bytes.fromhex
 

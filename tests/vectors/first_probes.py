@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from choral.protocol.messages import decode
-from choral.protocol.muster import Muster
-from choral.protocol.probing import Probes
-from choral.protocol.round import Round
-from choral.secagg.probes import answers_of, probe_seed, upload_digest
+from choral.core.messages import decode
+from choral.core.probes import answers_of, probe_seed, upload_digest
+from choral.core.probing import Probes
+from choral.server.muster import Muster
+from choral.server.round import Round
 from tests.vectors.first_transcript import frame, step, terms_of
 
 __all__ = ["frame", "probe", "probed"]

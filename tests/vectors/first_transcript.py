@@ -1,12 +1,12 @@
 """choral's own answers to the transcripts: its decoder, and its Round fed with what the devices sent."""
 
-from choral.plan import SecureSum
-from choral.protocol.messages import Turn, decode
-from choral.protocol.muster import Muster
-from choral.protocol.round import Round
-from choral.protocol.terms import Terms
-from choral.secagg.codec import Codec
-from choral.secagg.keys import Identity, Roster
+from choral.core.codec import Codec
+from choral.core.keys import Identity, Roster
+from choral.core.messages import Turn, decode
+from choral.core.plan import SecureSum
+from choral.core.terms import Terms
+from choral.server.muster import Muster
+from choral.server.round import Round
 
 
 def shown(value):

@@ -1,15 +1,15 @@
 """choral's own answers to the vectors of trees: a function bears the name of a kind."""
 
-from choral.plan import SecureSum
-from choral.protocol.messages import Paths, Turn, decode
-from choral.protocol.paths import Shown, only_root
-from choral.protocol.terms import Terms
-from choral.secagg.codec import Codec
-from choral.secagg.graph import Circle
-from choral.secagg.keys import Identity
-from choral.secagg.masks import tree_context
-from choral.secagg.roster_tree import RosterPart
-from choral.secagg.tree import Tree, root_of
+from choral.core.codec import Codec
+from choral.core.graph import Circle
+from choral.core.keys import Identity
+from choral.core.masks import tree_context
+from choral.core.messages import Paths, Turn, decode
+from choral.core.paths import Shown, only_root
+from choral.core.plan import SecureSum
+from choral.core.roster_tree import RosterPart
+from choral.core.terms import Terms
+from choral.core.tree import Tree, root_of
 
 unhex = bytes.fromhex
 

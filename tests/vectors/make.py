@@ -11,7 +11,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from choral.secagg.keys import framed
+from choral.core.keys import framed
 from tests.vectors import first
 from tests.vectors.answers import outcome
 

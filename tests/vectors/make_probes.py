@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from choral.errors import SumError
-from choral.protocol.messages import PROBING, VERSION, Call, Open, OpenedKeys, Probe, ProbeAnswer, decode, encode, pack
-from choral.protocol.muster import Muster
-from choral.protocol.probing import Probes
-from choral.protocol.round import Round
+from choral.core.errors import SumError
+from choral.core.messages import PROBING, VERSION, Call, Open, OpenedKeys, Probe, ProbeAnswer, decode, encode, pack
+from choral.core.probing import Probes
+from choral.server.muster import Muster
+from choral.server.round import Round
 from tests.protocol.world import World
 from tests.vectors import first_probes
 from tests.vectors.make_transcripts import FIVE, TURN, VECTOR, headed, tag_of, vector

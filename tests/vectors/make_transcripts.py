@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from choral.errors import SumError
-from choral.plan import SecureSum
-from choral.protocol.messages import (
+from choral.core.errors import SumError
+from choral.core.keys import KEY_SIZE
+from choral.core.messages import (
     MAGIC,
     VERSION,
     Call,
@@ -28,9 +28,9 @@ from choral.protocol.messages import (
     pack_numbers,
     unpack,
 )
-from choral.protocol.muster import Muster
-from choral.protocol.round import Round
-from choral.secagg.keys import KEY_SIZE
+from choral.core.plan import SecureSum
+from choral.server.muster import Muster
+from choral.server.round import Round
 from tests.protocol.world import World
 from tests.vectors import first_transcript
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from msgspec import msgpack
 
-from choral.protocol.messages import Paths, Turn, encode
-from choral.secagg.graph import Circle
-from choral.secagg.keys import Identity
-from choral.secagg.masks import tree_context
-from choral.secagg.roster_tree import cohort_tree, roster_tree
-from choral.secagg.tree import Tree
+from choral.core.graph import Circle
+from choral.core.keys import Identity
+from choral.core.masks import tree_context
+from choral.core.messages import Paths, Turn, encode
+from choral.core.roster_tree import cohort_tree, roster_tree
+from choral.core.tree import Tree
 from tests.vectors import first_tree
 from tests.vectors.answers import outcome
 

@@ -19,7 +19,7 @@ from choral.asking.question import Question
 from choral.asking.rounds import GradientRound
 from choral.asking.summand import DeclaredColumns, Integers, Summand
 from choral.asking.survival import Survival
-from choral.errors import ConfigError, TrustError
+from choral.core.errors import ConfigError, TrustError
 
 _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "count": CrossTable.count,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.text_cells import each
 

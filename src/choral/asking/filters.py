@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from choral.asking.cells import bounded, levels
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Rows
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import Categorical, Numeric
 
 _WRITTEN = re.compile(r"\s*(.+?)\s*(>=|<|=)\s*(.+?)\s*")

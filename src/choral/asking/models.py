@@ -19,8 +19,8 @@ from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
 from choral.asking.rounds import UNIT, GradientRound, RowCounter
 from choral.asking.summand import DeclaredColumns, Rows
+from choral.core.printable import number_of
 from choral.learning.columns import Numeric
-from choral.printable import number_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from choral.asking.monotone import rising
 from choral.asking.one_hot import counts
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import Categorical, Numeric
 
 UNIT = 2**12  # f_0 = 1 in φ's units

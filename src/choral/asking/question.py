@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from choral.asking.sentences import sentence
-from choral.errors import ConfigError, TrustError
+from choral.core.errors import ConfigError, TrustError
 
 MOST_BYTES = 4096  # of the canonical form, which travels in the header of a turn
 FIRST, VERSION = 1, 2  # of what the names mean: φ of each. The first is that of choral 0.2.0 and earlier

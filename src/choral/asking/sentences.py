@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from choral.printable import escaped
+from choral.core.printable import escaped
 
 
 def sentence(name: str, parameters: Mapping[str, object], *, first: bool = False) -> str:

@@ -24,18 +24,18 @@ from choral.attack.reconstruct import (
 )
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
+from choral.core.exposure import rounds_each
+from choral.core.keys import Identity, Roster, digest
+from choral.core.masks import Stream, Words, add_masks, pair_masks, self_mask
+from choral.core.mechanisms import against_everyone
+from choral.core.plan import require_whole
+from choral.core.rules import ADJACENCY, EVERYONE
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
 from choral.learning.records import Labels, Records
-from choral.plan import require_whole
-from choral.privacy.exposure import rounds_each
-from choral.privacy.mechanisms import against_everyone
-from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.study import Study, settle
 from choral.run.watch import Watch, unheard, unwatched
-from choral.secagg.keys import Identity, Roster, digest
-from choral.secagg.masks import Stream, Words, add_masks, pair_masks, self_mask
 
 Vector = NDArray[np.float32]
 BATCHES = (1, 4, 8, 16)

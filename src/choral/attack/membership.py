@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from choral.privacy.events import Event, Gaussian, epsilon_of
+from choral.core.events import Event, Gaussian, epsilon_of
 
 Scores = NDArray[np.floating[Any]]
 FALSE_ALARMS = 0.01

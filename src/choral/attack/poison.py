@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import config
+from choral.core.messages import Turn
 from choral.learning.evaluate import evaluate
 from choral.learning.records import Records
-from choral.protocol.messages import Turn
 from choral.run.guard import noise_in_grid
 from choral.run.places import Opened, Simulated
 from choral.run.runs import Run

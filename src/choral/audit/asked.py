@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from choral.asking.question import Question
 from choral.audit.verdict import Finding, Trial
 from choral.config import job_of
+from choral.core import private_sums
+from choral.core.events import Gaussian
+from choral.core.masks import Stream
+from choral.core.private_sums import LEAST_SCALE
+from choral.core.rules import Loss
+from choral.core.samplers import discrete_gaussian
 from choral.learning.columns import Cell
 from choral.learning.reading import Table
-from choral.privacy import private_sums
-from choral.privacy.events import Gaussian
-from choral.privacy.private_sums import LEAST_SCALE
-from choral.privacy.rules import Loss
 from choral.run.questions import AskTerms
 from choral.run.watch import Watch, unwatched
-from choral.secagg.masks import Stream
-from choral.secagg.samplers import discrete_gaussian
 
 DELTA = 1e-2  # as in the other white-box cases
 ANSWERS = 400_000

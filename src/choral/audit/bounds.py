@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from choral.errors import PlanError
-from choral.plan import require_number, require_whole
+from choral.core.errors import PlanError
+from choral.core.plan import require_number, require_whole
 
 Scores = NDArray[np.floating[Any]]
 MOST_EPSILON = 100.0  # no count that fits a computer proves more

@@ -13,20 +13,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.account import account_of
 from choral.audit.bounds import Tally, held_out, least_epsilon
 from choral.audit.steps import by_steps
 from choral.audit.white_box import steps_of
 from choral.backends.vectorised import Vectorised
-from choral.errors import PlanError
+from choral.core.codec import Codec
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposure, exposure_of, rounds_each
+from choral.core.mechanisms import mechanism_of
+from choral.core.plan import Plan, SecureSum, require_whole
 from choral.learning.models import linear
 from choral.learning.records import Records
-from choral.plan import Plan, SecureSum, require_whole
-from choral.privacy.account import account_of
-from choral.privacy.exposure import Exposure, exposure_of, rounds_each
-from choral.privacy.mechanisms import mechanism_of
 from choral.record import ClaimOfSums, EveryoneClaim
 from choral.run.watch import Watch, unwatched
-from choral.secagg.codec import Codec
 
 Sight = Literal["every noisy step", "server", "colluding server", "final model"]
 SIGHTS: tuple[Sight, ...] = ("server", "colluding server", "final model")

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from choral.accounting.account import account_of
+from choral.accounting.calibrate import noise_for
 from choral.audit.bounds import Tally, false_alarm_rate, least_epsilon
 from choral.audit.trainings import Array, Construction, Rows, logistic, mean_clipped, relu_network, scores
-from choral.errors import ConfigError
-from choral.plan import Plan, SecureSum, require_whole
-from choral.privacy.account import account_of
-from choral.privacy.calibrate import noise_for
-from choral.privacy.exposure import exposure_of
+from choral.core.errors import ConfigError
+from choral.core.exposure import exposure_of
+from choral.core.plan import Plan, SecureSum, require_whole
 from choral.record import Account, ClaimOfSums, EveryoneClaim, FormulaValue
 from choral.run.watch import Watch, unwatched
 

@@ -14,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.calibrate import smallest_noise
 from choral.audit.bounds import Scores
 from choral.audit.verdict import Finding, Trial
+from choral.core.exposure import Exposure, exposure_of
+from choral.core.mechanisms import against_everyone
+from choral.core.plan import Budget, Plan, SecureSum, require_whole
 from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import _update as deployed_update
 from choral.learning.models import Model, logistic
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.plan import Budget, Plan, SecureSum, require_whole
-from choral.privacy.calibrate import smallest_noise
-from choral.privacy.exposure import Exposure, exposure_of
-from choral.privacy.mechanisms import against_everyone
 from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-5

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from choral.audit.bounds import one_run_epsilon
 from choral.audit.canary import SIGHTS, Sight, View, claims, require_gaussian
 from choral.backends.vectorised import Vectorised
+from choral.core.exposure import rounds_each
+from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.norms import clip_factor, norm
 from choral.learning.records import Labels
-from choral.plan import Plan
-from choral.privacy.exposure import rounds_each
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 

@@ -17,15 +17,15 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from choral.core.codec import Codec
+from choral.core.masks import Stream
+from choral.core.plan import Plan
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.local import local_update
 from choral.learning.models import Model, linear
 from choral.learning.recipe import Recipe
-from choral.plan import Plan
 from choral.run.watch import Watch, unwatched
-from choral.secagg.codec import Codec
-from choral.secagg.masks import Stream
 
 Scores = NDArray[np.float64]
 Weigh = Callable[[Scores, NDArray[np.bool_]], Scores]  # (pull, whether the canary was drawn) -> log-likelihood ratio

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.plan import Plan, require_whole
+from choral.core.plan import Plan, require_whole
 from choral.run.watch import Watch, unwatched
 
 Array = NDArray[np.float32]

@@ -15,7 +15,7 @@ import numpy as np
 
 from choral.audit.once import OnceCase, Table, once_case
 from choral.audit.verdict import Finding, Trial
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.learning.columns import Format, Numeric, declare, encode
 from choral.learning.tables import encode_labels, read_one
 from choral.run.watch import Watch, unwatched

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from choral.accounting.calibrate import loss_under, smallest_noise
 from choral.audit.steps import Scores, Watched, Weigh, by_steps, by_sums
 from choral.audit.verdict import Finding, Trial
+from choral.core.codec import Codec
+from choral.core.exposure import Exposure, exposure_of
+from choral.core.mechanisms import mechanism_of
+from choral.core.plan import Budget, Plan, SecureSum
+from choral.core.rules import Loss
 from choral.learning.recipe import Recipe
-from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.calibrate import loss_under, smallest_noise
-from choral.privacy.exposure import Exposure, exposure_of
-from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.rules import Loss
 from choral.run.watch import Watch, unwatched
-from choral.secagg.codec import Codec
 
 DELTA = 1e-2  # of what is counted: at a smaller one rarer events decide than some 100,000 trainings show
 TRAININGS = 400_000

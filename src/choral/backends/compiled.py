@@ -12,13 +12,13 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from choral.errors import TrainingError
+from choral.core.codec import quantise
+from choral.core.errors import TrainingError
 from choral.learning import noise
 from choral.learning.feed import Rows
 from choral.learning.local import COMPILED, Shortcuts, local_changes
 from choral.learning.models import Model
 from choral.learning.recipe import Number, Recipe, TracedNumbers
-from choral.secagg.codec import quantise
 
 TracedCodec = tuple[np.float32, np.int32]  # the step of the grid, and the most steps of an update
 STATES = FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update

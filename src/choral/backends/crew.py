@@ -23,13 +23,13 @@ import msgspec
 
 import choral
 from choral.backends.crew_worker import AddMasks, ClearWords, OpenSecrets, receive, send, shared_words
-from choral.errors import ConfigError, SumError
-from choral.protocol.bonds import SealedSecret
-from choral.protocol.messages import Vector
-from choral.protocol.server_work import ServerWork
-from choral.protocol.terms import Terms
-from choral.secagg.masks import ADDERS, MOST_THREADS, Mask, Words, add_masks
-from choral.secagg.running_sum import LEAST, MOST_ADDERS, KeptVectors, add_vectors
+from choral.core.bonds import SealedSecret
+from choral.core.errors import ConfigError, SumError
+from choral.core.masks import ADDERS, MOST_THREADS, Mask, Words, add_masks
+from choral.core.messages import Vector
+from choral.core.terms import Terms
+from choral.server.running_sum import LEAST, MOST_ADDERS, KeptVectors, add_vectors
+from choral.server.server_work import ServerWork
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
 MOST_WAITING = 16  # uploads under way to the threads that add them

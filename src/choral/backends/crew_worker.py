@@ -12,8 +12,8 @@ from typing import IO
 import msgspec
 import numpy as np
 
-from choral.protocol.bonds import SealedSecret
-from choral.secagg.masks import Mask, Words, add_masks, ring
+from choral.core.bonds import SealedSecret
+from choral.core.masks import Mask, Words, add_masks, ring
 
 
 class ClearWords(msgspec.Struct, array_like=True, frozen=True, tag=0):

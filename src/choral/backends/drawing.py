@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.compiled import CompiledCall
+from choral.core.masks import Stream
+from choral.core.plan import Plan
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, Drawer
 from choral.learning.feed import Feed
-from choral.plan import Plan
-from choral.secagg.masks import Stream
 
 DRAWN_TOGETHER = 128  # devices whose batches are drawn in one piece: larger ones leave the cache, and delay the start
 

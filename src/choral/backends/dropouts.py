@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from choral.backends.wire import Transport
-from choral.protocol.messages import Omega, Turn, Vector, decode
-from choral.protocol.terms import Terms
+from choral.core.messages import Omega, Turn, Vector, decode
+from choral.core.terms import Terms
 
 
 def drops_out(seed: int, rate: float, turn: Turn, number: int) -> bool:

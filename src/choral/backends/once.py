@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from choral.backends.drawing import whole_noise_of
 from choral.backends.vectorised import Grid, SimulatedSum
-from choral.errors import TrainingError
+from choral.core.codec import Codec, quantise
+from choral.core.errors import TrainingError
+from choral.core.masks import Stream
+from choral.core.plan import Plan
 from choral.learning import streams
 from choral.learning.fit import check_compiled, check_fit
 from choral.learning.models import Model
@@ -22,9 +25,6 @@ from choral.learning.once import LocalWork, noisy_upload, places_of, with_noise
 from choral.learning.once_together import local_works
 from choral.learning.processors import keep_compiled
 from choral.learning.records import Records
-from choral.plan import Plan
-from choral.secagg.codec import Codec, quantise
-from choral.secagg.masks import Stream
 
 CORES = os.cpu_count() or 1
 

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from choral.backends.compiled import STATES, add, check_states, whole
 from choral.backends.drawing import Devices, dither_of, whole_noise_of
 from choral.backends.vectorised import Grid, SimulatedSum
+from choral.core.codec import Codec
+from choral.core.masks import Stream
+from choral.core.plan import Plan
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.evaluate import evaluate
@@ -26,9 +29,6 @@ from choral.learning.models import Model
 from choral.learning.recipe import Recipe
 from choral.learning.records import Records
 from choral.learning.trainer import SideBySide
-from choral.plan import Plan
-from choral.secagg.codec import Codec
-from choral.secagg.masks import Stream
 
 CORES = os.cpu_count() or 1
 Update = NDArray[np.float32]

@@ -7,7 +7,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

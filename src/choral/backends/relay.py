@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from choral.backends import loopback
-from choral.errors import CODES, ChoralError, DeploymentError
+from choral.core.errors import CODES, ChoralError, DeploymentError
 
 # A request's kind: who are you? (with the seconds that a server waits for others, if it does) | a frame of the protocol
 HELLO, FRAME = b"H", b"F"

@@ -25,11 +25,11 @@ from choral.backends.compiled_rounds import (
     train_rounds,
 )
 from choral.backends.drawing import Before, Drawing, Turn
+from choral.core.codec import mean_scale
 from choral.learning import streams
 from choral.learning.batches.compiled_drawing import CompiledDrawer, Tables, compiled_drawer
 from choral.learning.feed import Rows
 from choral.learning.recipe import TracedNumbers
-from choral.secagg.codec import mean_scale
 
 MOST_ROUNDS = 64  # in one call
 MOST_BYTES = 2**30  # of what is drawn for one call

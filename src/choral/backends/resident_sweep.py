@@ -20,11 +20,11 @@ from choral.backends.drawing import Devices, Turn
 from choral.backends.resident import MOST_ROUNDS
 from choral.backends.sweep import Parameters, SweepLook, alike, check_runs, stacked_numbers, train_runs
 from choral.backends.vectorised import Vectorised
+from choral.core.codec import mean_scale
 from choral.learning.batches import EMPTY
 from choral.learning.feed import Rows
 from choral.learning.local import COMPILED
 from choral.learning.recipe import Recipe
-from choral.secagg.codec import mean_scale
 
 MOST_RUNS = 32  # a call is always for so many
 MOST_REPEATS = 8  # likewise

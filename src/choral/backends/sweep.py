@@ -21,11 +21,11 @@ from choral.backends.compiled import CompiledCall, Form, TracedCodec, check_stat
 from choral.backends.compiled_rounds import Drawn, train_rounds
 from choral.backends.drawing import Devices, Turn
 from choral.backends.vectorised import Vectorised
+from choral.core.codec import mean_scale
 from choral.learning.feed import Rows
 from choral.learning.local import COMPILED
 from choral.learning.processors import knows
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.secagg.codec import mean_scale
 
 OLDER_KERNELS = "xla_cpu_use_fusion_emitters"
 MOST_BYTES = 2**26  # of rows' places that are drawn for one call

@@ -37,7 +37,10 @@ from choral.backends.compiled import (
 )
 from choral.backends.drawing import Before, Devices, Drawing, Included, Turn, dither_of, whole_noise_of
 from choral.backends.resident import Resident
-from choral.errors import PlanError, TableError
+from choral.core.codec import Codec, mean, mean_scale
+from choral.core.errors import PlanError, TableError
+from choral.core.masks import Stream
+from choral.core.plan import Plan
 from choral.learning import fused
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
@@ -48,9 +51,6 @@ from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Records
-from choral.plan import Plan
-from choral.secagg.codec import Codec, mean, mean_scale
-from choral.secagg.masks import Stream
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds

@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.crew import Crew, Resources, SharedWork
-from choral.errors import TrustError
-from choral.protocol.device import Device
-from choral.protocol.envelope import Speaker, answer_in
-from choral.protocol.findings import Findings
-from choral.protocol.key_round import KeyRound
-from choral.protocol.messages import Turn, Vector
-from choral.protocol.muster import Muster
-from choral.protocol.probing import AskedProbes, Probes
-from choral.protocol.respondent import Respondent
-from choral.protocol.round import Round, Sum
-from choral.protocol.server_work import ServerWork
-from choral.protocol.terms import Terms
-from choral.secagg.keys import Bundle
+from choral.core.device import Device
+from choral.core.envelope import Speaker, answer_in
+from choral.core.errors import TrustError
+from choral.core.findings import Findings
+from choral.core.keys import Bundle
+from choral.core.messages import Turn, Vector
+from choral.core.probing import AskedProbes, Probes
+from choral.core.respondent import Respondent
+from choral.core.terms import Terms
+from choral.server.key_round import KeyRound
+from choral.server.muster import Muster
+from choral.server.round import Round, Sum
+from choral.server.server_work import ServerWork
 
 
 class Transport(Protocol):

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from choral import __version__
 from choral.cli.terminal import filtered
-from choral.errors import ChoralError, ConfigError, StorageError
+from choral.core.errors import ChoralError, ConfigError, StorageError
 
 # Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
 VERBS = {

@@ -8,11 +8,11 @@ import argparse
 import json
 import textwrap
 
-from choral.plan import LAWS, PASSES, SAMPLINGS, UNITS
-from choral.privacy.account import account, several_rows
-from choral.privacy.display import figures_up, in_plain_words
-from choral.privacy.exposure import Exposure
-from choral.privacy.groups import EXAMPLE
+from choral.accounting.account import account, several_rows
+from choral.accounting.groups import EXAMPLE
+from choral.core.display import figures_up, in_plain_words
+from choral.core.exposure import Exposure
+from choral.core.plan import LAWS, PASSES, SAMPLINGS, UNITS
 from choral.record import Account
 
 EPILOG = """\

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.errors import TrustError
-from choral.plan import unit_of
-from choral.printable import count
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import TrustError
+from choral.core.plan import unit_of
+from choral.core.printable import count
 
 if TYPE_CHECKING:
     from choral.deploy.comparing import DrawnNumber

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
-from choral.errors import ConfigError
-from choral.printable import escaped, number_of
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import ConfigError
+from choral.core.printable import escaped, number_of
 
 if TYPE_CHECKING:
     from choral.asking.question import Question

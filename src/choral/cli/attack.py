@@ -21,8 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
-from choral.errors import ConfigError
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from choral.attack.demonstration import Demonstration

@@ -36,8 +36,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from choral.cli import terminal
-from choral.errors import ConfigError
-from choral.privacy.rules import ADJACENCY
+from choral.core.errors import ConfigError
+from choral.core.rules import ADJACENCY
 
 if TYPE_CHECKING:
     from choral.audit.asked import AskCase
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from choral.audit.two_files import ReadingCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
-    from choral.plan import Sampling, UnitName
+    from choral.core.plan import Sampling, UnitName
     from choral.run.watch import Watch
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from choral.printable import escaped
+from choral.core.printable import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
-from choral.errors import ConfigError, StorageError
-from choral.printable import count, escaped
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import ConfigError, StorageError
+from choral.core.printable import count, escaped
 
 if TYPE_CHECKING:
     from choral.deploy.local import LocalResult

@@ -17,9 +17,9 @@ from choral.cli import approval, personal, service, site_checks, terminal
 from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.cli.site_checks import passphrase
-from choral.errors import CODES
-from choral.printable import count, escaped
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import CODES
+from choral.core.printable import count, escaped
 
 if TYPE_CHECKING:
     from choral.deploy.site_status import SiteStatus

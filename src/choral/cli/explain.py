@@ -11,7 +11,7 @@ import tomllib
 from importlib import resources
 
 from choral.cli import terminal
-from choral.errors import CODES, ConfigError
+from choral.core.errors import CODES, ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

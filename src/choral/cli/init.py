@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from choral.learning.looks import Look
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _looks(paths: list[Path]) -> "tuple[dict[str, Look], dict[str, list[Path]]]":
     """What each column that all files have looks like, and which files have the others."""
-    from choral.errors import Faults
+    from choral.core.errors import Faults
     from choral.learning.columns import looked_at
     from choral.learning.tables import read_one, together
 

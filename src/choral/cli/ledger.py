@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable
 
 from choral.cli import terminal
-from choral.errors import ConfigError
-from choral.plan import Budget, require_number
-from choral.printable import count, escaped
-from choral.privacy.chain import Body
-from choral.privacy.display import up
-from choral.privacy.ledger import Ledger, Receipt
+from choral.core.chain import Body
+from choral.core.display import up
+from choral.core.errors import ConfigError
+from choral.core.ledger import Ledger, Receipt
+from choral.core.plan import Budget, require_number
+from choral.core.printable import count, escaped
 from choral.record import LedgerStatement
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral.cli import predictions, terminal
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ NAMES = ("shared", "alone", "personal")
 
 def check(job: "Job", args: argparse.Namespace) -> None:
     """Nothing, or what is wrong with --personal and --kappa, before anything is trained."""
-    from choral.plan import require_number
+    from choral.core.plan import require_number
 
     if args.kappa is not None and not args.personal:
         raise ConfigError("CH104", "--kappa without --personal.", fix="Give both, or neither.")

@@ -18,16 +18,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from choral.accounting.account import several_rows
+from choral.accounting.groups import EXAMPLE
 from choral.cli import sums, terminal
-from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
+from choral.core.display import figures_up
+from choral.core.mechanisms import against_everyone, mechanism_of
+from choral.core.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
+from choral.core.printable import count
+from choral.core.rules import EVERYONE, adjacency_of
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
-from choral.printable import count
-from choral.privacy.account import several_rows
-from choral.privacy.display import figures_up
-from choral.privacy.groups import EXAMPLE
-from choral.privacy.mechanisms import against_everyone, mechanism_of
-from choral.privacy.rules import EVERYONE, adjacency_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,7 +132,7 @@ def _of_file(args: argparse.Namespace) -> int:
 
 
 def _as_object(file: str, study: "Study") -> dict[str, object]:
-    from choral.privacy.exposure import rounds_each
+    from choral.core.exposure import rounds_each
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
 
@@ -154,7 +154,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
 
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
-    from choral.privacy.exposure import rounds_each
+    from choral.core.exposure import rounds_each
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
     from choral.run.sum_study import advice

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
-from choral.printable import escaped
+from choral.core.printable import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Find the runs and list them."""
-    from choral.errors import StorageError
+    from choral.core.errors import StorageError
 
     if not args.path.is_dir():
         fix = "Give the folder that holds your runs: choral runs PATH."
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _found(path: Path) -> "Iterator[dict[str, str]]":
-    from choral.errors import ChoralError
+    from choral.core.errors import ChoralError
     from choral.record import read_run
 
     patterns = ["/".join(["*"] * depth + ["run.json"]) for depth in range(DEEPEST + 1)]

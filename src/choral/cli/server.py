@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from choral.cli import service, terminal
 from choral.cli.phases import phases
-from choral.printable import count
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.printable import count
 
 if TYPE_CHECKING:
     from choral.deploy.serving import StudyStatus
@@ -93,8 +93,8 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> int:
+    from choral.core.mechanisms import mechanism_of
     from choral.deploy.enrolment import enrol
-    from choral.privacy.mechanisms import mechanism_of
 
     study = enrol(args.study, args.cards)
     if args.json:
@@ -144,8 +144,8 @@ def _may_be_missing(cohort: int, needed: int) -> list[str]:
 
 def _room(study: "Agreement") -> tuple[int, float]:
     """For how many attempts that fail a site needs room, and the ε that pays for them at the plan's smallest site."""
-    from choral.privacy.costs import spare_uploads
-    from choral.privacy.exposure import rounds_each
+    from choral.core.costs import spare_uploads
+    from choral.core.exposure import rounds_each
 
     planned, delta = rounds_each(study.plan), study.settled.limits[0].delta
     return (spare := spare_uploads(planned)), study.settled.costs.spent(0, planned + spare, delta)

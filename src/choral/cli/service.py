@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from choral.deploy.systemd import Service

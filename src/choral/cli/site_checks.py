@@ -4,8 +4,8 @@ import argparse
 import json
 
 from choral.cli import terminal
-from choral.printable import escaped
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.printable import escaped
 
 _MARKS = {"ok": "ok", "look": "LOOK", "later": "LATER", "wrong": "WRONG"}
 

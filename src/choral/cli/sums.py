@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from choral import __version__
 from choral.cli import ask, terminal
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from choral.config import Job

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from choral.printable import escaped
+from choral.core.printable import escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn

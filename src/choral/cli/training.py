@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from choral import __version__
 from choral.cli import breakdowns, personal, sums, terminal
-from choral.printable import escaped
-from choral.privacy.display import in_plain_words, up
+from choral.core.display import in_plain_words, up
+from choral.core.printable import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -206,8 +206,8 @@ def head(run: "Run") -> str:
 
 def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
-    from choral.privacy.mechanisms import mechanism_of
-    from choral.privacy.rules import adjacency_of, seen_by
+    from choral.core.mechanisms import mechanism_of
+    from choral.core.rules import adjacency_of, seen_by
     from choral.run.planning import noise_in_words
 
     plan, mechanism = study.plan, mechanism_of(study.plan)

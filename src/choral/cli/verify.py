@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
-from choral.printable import escaped
+from choral.core.printable import escaped
 from choral.record import traits
 
 if TYPE_CHECKING:

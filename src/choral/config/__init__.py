@@ -25,9 +25,9 @@ from choral.config.settings import (
 from choral.config.unit_settings import check_quantile, check_unit
 from choral.config.untrained import OF_SUMS, ON_SUMS, OPEN, check_on_sums, given_in, questions_for
 from choral.config.writing import plain, to_toml
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
+from choral.core.plan import Sampling, usual_sampling
 from choral.learning.models import KINDS, Maker
-from choral.plan import Sampling, usual_sampling
 from choral.server_step import DEFAULT, ServerStep, step_of
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
     from choral.config import Job

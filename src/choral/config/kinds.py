@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from choral.plan import MOST_WHOLE, whole_within
+from choral.core.plan import MOST_WHOLE, whole_within
 
 
 @dataclass(frozen=True, kw_only=True)

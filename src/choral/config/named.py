@@ -6,10 +6,7 @@ tests/config/test_named.py compares it with the tables of choral.config.settings
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from choral.learning import models
-from choral.learning.dates import DateOrder
-from choral.learning.splits import Partition
-from choral.plan import (
+from choral.core.plan import (
     Against,
     Law,
     NoiseIsAdded,
@@ -21,6 +18,9 @@ from choral.plan import (
     UnitName,
     Weighing,
 )
+from choral.learning import models
+from choral.learning.dates import DateOrder
+from choral.learning.splits import Partition
 
 RENAMED = {"local_steps": "steps", "model": "kind", "own_labels": "labels"}  # by name in Python -> in choral.toml
 Texts: TypeAlias = list[str] | tuple[str, ...]

@@ -18,10 +18,7 @@ from choral.config.kinds import (
     Whole,
     YesNo,
 )
-from choral.learning.columns import Format, level_of
-from choral.learning.dates import DATE_ORDERS, DateOrder
-from choral.learning.splits import PARTITIONS, Partition
-from choral.plan import (
+from choral.core.plan import (
     AGAINST,
     LAWS,
     NOISE_IS_ADDED,
@@ -45,6 +42,9 @@ from choral.plan import (
     Weighing,
     unit_of,
 )
+from choral.learning.columns import Format, level_of
+from choral.learning.dates import DATE_ORDERS, DateOrder
+from choral.learning.splits import PARTITIONS, Partition
 from choral.server_step import STEPS
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.server_step import DEFAULT
 
 if TYPE_CHECKING:

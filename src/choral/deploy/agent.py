@@ -16,19 +16,15 @@ from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import relay
-from choral.deploy import pinned
-from choral.deploy.enrolment import keep
-from choral.deploy.pinned import Approval
-from choral.deploy.reserving import reserve_in
-from choral.deploy.site import LOG, Home
-from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
-from choral.learning.reading import Table
-from choral.privacy.ledger import Charge, Ledger, Receipt
-from choral.protocol.device import Device
-from choral.protocol.end_of_run import SignedEnd
-from choral.protocol.envelope import REQUEST_HEAD, Listener, answered
-from choral.protocol.findings import signed_refusal
-from choral.protocol.messages import (
+from choral.core.device import Device
+from choral.core.end_of_run import SignedEnd
+from choral.core.envelope import REQUEST_HEAD, Listener, answered
+from choral.core.errors import ChoralError, LedgerError, TrainingError, TrustError
+from choral.core.findings import signed_refusal
+from choral.core.keys import Identity
+from choral.core.ledger import Charge, Ledger, Receipt
+from choral.core.masks import Stream
+from choral.core.messages import (
     CloseEarly,
     Refusal,
     Signed,
@@ -39,15 +35,19 @@ from choral.protocol.messages import (
     encode,
     is_about_a_question,
 )
-from choral.protocol.respondent import Prepare, Respondent
-from choral.protocol.terms import MODEL_TYPE, MOST_CHARGED, another_charge
+from choral.core.respondent import Prepare, Respondent
+from choral.core.terms import MODEL_TYPE, MOST_CHARGED, another_charge
+from choral.deploy import pinned
+from choral.deploy.enrolment import keep
+from choral.deploy.pinned import Approval
+from choral.deploy.reserving import reserve_in
+from choral.deploy.site import LOG, Home
+from choral.learning.reading import Table
 from choral.record import QUESTIONS, SiteQuestion
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now, tensors
 from choral.run.questions import AskTerms, CheckedQuestion, no_questions, preparation
 from choral.run.signatures import receipt_text
-from choral.secagg.keys import Identity
-from choral.secagg.masks import Stream
 
 CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits

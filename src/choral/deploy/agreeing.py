@@ -3,9 +3,9 @@
 from collections import Counter
 
 from choral.backends.wire import Wire
-from choral.errors import NotReadyError
-from choral.protocol.findings import Findings
-from choral.protocol.messages import Turn
+from choral.core.errors import NotReadyError
+from choral.core.findings import Findings
+from choral.core.messages import Turn
 
 MOST_CALLS = 3  # for one agreement, while too few answer
 MOST_AGREEMENTS = 2  # for the sake of one device that then does not agree

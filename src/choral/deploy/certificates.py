@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from choral.errors import ConfigError, DeploymentError, TrustError
+from choral.core.errors import ConfigError, DeploymentError, TrustError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 825
 _EARLIER = timedelta(hours=1)  # clocks of two organisations differ

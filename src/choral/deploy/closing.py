@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.wire import Connected
-from choral.errors import ChoralError
-from choral.protocol.end_of_run import Closing
-from choral.protocol.messages import (
+from choral.core.end_of_run import Closing
+from choral.core.errors import ChoralError
+from choral.core.messages import (
     REASON_BYTES,
     Close,
     CloseEarly,
@@ -23,7 +23,7 @@ from choral.protocol.messages import (
     encode,
     malformed,
 )
-from choral.protocol.terms import Terms
+from choral.core.terms import Terms
 from choral.record import Outcome, Signer, read_json
 from choral.run.folder import hashes, write_json
 from choral.run.places import more_often

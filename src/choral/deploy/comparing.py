@@ -12,11 +12,11 @@ from typing import Self
 
 import msgspec
 
+from choral.core.errors import StorageError, TrustError
+from choral.core.keys import digest, safety_number
 from choral.deploy.enrolment import keep_json
-from choral.errors import StorageError, TrustError
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement
-from choral.secagg.keys import digest, safety_number
 
 FILE = "compare.json"
 COMPARED = "compared.toml"  # the study whose number was drawn, as it was read here

@@ -3,14 +3,14 @@
 import hashlib
 from pathlib import Path
 
+from choral.core.errors import ConfigError
+from choral.core.keys import framed
 from choral.deploy.certificates import check_signature, sign
 from choral.deploy.enrolment import CERTIFICATE, KEY, STUDY
-from choral.errors import ConfigError
 from choral.record import PROBES, Decision, read_decisions
 from choral.record.reader import DECISIONS
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now
-from choral.secagg.keys import framed
 
 
 def decide(study: Path, device: str, *, excluded: bool, because: Path) -> Decision:

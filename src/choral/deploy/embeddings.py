@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.core.errors import StorageError
 from choral.deploy.enrolment import keep
 from choral.deploy.policy import Policy
-from choral.errors import StorageError
 from choral.learning.encoder import Encoder
 from choral.learning.reading import Table
 from choral.run.agreement import Agreement

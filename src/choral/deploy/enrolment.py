@@ -12,9 +12,10 @@ import msgspec
 from choral import config
 from choral.config import Job
 from choral.config.writing import to_toml
+from choral.core.errors import ConfigError, StorageError, TrustError
+from choral.core.keys import Identity
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate, speaking_key
 from choral.deploy.ownership import check_owner
-from choral.errors import ConfigError, StorageError, TrustError
 from choral.record import STUDY as STUDY
 from choral.run.agreement import FORMAT, Agreement, check_server_key, other_version, sent
 from choral.run.deployable import check_deployable
@@ -22,7 +23,6 @@ from choral.run.enrolled import Enrolled
 from choral.run.folder import write_whole
 from choral.run.names import require_device_name, require_name
 from choral.run.study import encoder_of
-from choral.secagg.keys import Identity
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
 AUTHORITY, CERTIFICATE, KEY, SPEAKS = "authority.pem", "server.pem", "server.key", "speaks.key"

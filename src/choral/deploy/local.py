@@ -17,18 +17,18 @@ import msgspec
 
 from choral import config
 from choral.config.writing import to_toml
+from choral.core.costs import most_uploads
+from choral.core.errors import ConfigError, DeploymentError
+from choral.core.exposure import rounds_each
+from choral.core.ledger import Ledger
 from choral.deploy import services
 from choral.deploy.agent import answers
 from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, keep, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
-from choral.errors import ConfigError, DeploymentError
 from choral.learning.arrays import is_arrays
 from choral.learning.reading import read_rows, resolved
-from choral.privacy.costs import most_uploads
-from choral.privacy.exposure import rounds_each
-from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.record.fields import Record
 from choral.record.ledgers import Spent

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 from choral.backends.pauses import Pauses
+from choral.core.errors import ChoralError
 from choral.deploy.agent import CUT_OFF, FINISHED, REACHED, Journal
-from choral.errors import ChoralError
 
 EVERY = 30.0  # seconds between two looks
 SOON = 3.0  # the same once the study is over, since the server is about to end, and first while something is in the way

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
+from choral.core.ledger import Ledger
 from choral.deploy.agent import CUT_OFF, REACHED, LogLine, answers
 from choral.deploy.site import LOG, Home
-from choral.privacy.ledger import Ledger
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from choral.errors import StorageError
+from choral.core.errors import StorageError
 
 UNIX = hasattr(os, "geteuid")  # Windows has access lists in place of owners and modes; choral sets and reads none
 _OTHERS = 0o077

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.core.errors import StorageError, TableError
 from choral.deploy import pinned
 from choral.deploy.agent import model_path
 from choral.deploy.enrolment import keep
 from choral.deploy.site import Home
-from choral.errors import StorageError, TableError
 from choral.learning.personal import KAPPA, Personal, Standing, in_words, personal, side_by_side
 from choral.learning.private_head import Rows
 from choral.learning.reading import Table

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from choral.core.errors import TableError
+from choral.core.ledger import Charge
 from choral.deploy.policy import Policy
-from choral.errors import TableError
 from choral.learning.columns import OPEN, Format
-from choral.privacy.ledger import Charge
 from choral.run.code import Code
 
 

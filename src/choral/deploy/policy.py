@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 
 from choral.config import BUILT_IN
-from choral.errors import TrustError
+from choral.core.errors import TrustError
+from choral.core.hybrid import HYBRID, require_available
+from choral.core.plan import Budget
+from choral.core.printable import count
 from choral.learning.encoder import Encoder
-from choral.plan import Budget
-from choral.printable import count
 from choral.run.agreement import Agreement
 from choral.run.code import Code
-from choral.secagg.hybrid import HYBRID, require_available
 
 DELTA, CROWD = 1e-5, 2
 

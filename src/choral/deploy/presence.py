@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
-from choral.errors import CODES
+from choral.core.errors import CODES
 
 
 class Presence(TypedDict):

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from choral.plan import Law, UnitName
+from choral.core.plan import Law, UnitName
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.reading import Table
 from choral.learning.records import Records
 from choral.record import STUDY

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 from choral.record import read_json
 from choral.run.folder import write_whole
 

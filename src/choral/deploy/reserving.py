@@ -4,16 +4,16 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from choral.errors import LedgerError
-from choral.plan import Budget
-from choral.printable import count
-from choral.privacy.costs import NO_LIMIT, Costs, most_uploads, spare_uploads
-from choral.privacy.display import up
-from choral.privacy.events import epsilon_of
-from choral.privacy.exposure import rounds_each
-from choral.privacy.ledger import Balances, Ledger, Reservation
-from choral.privacy.private_sums import RULE
-from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.core.costs import NO_LIMIT, Costs, most_uploads, spare_uploads
+from choral.core.display import up
+from choral.core.errors import LedgerError
+from choral.core.events import epsilon_of
+from choral.core.exposure import rounds_each
+from choral.core.ledger import Balances, Ledger, Reservation
+from choral.core.plan import Budget
+from choral.core.printable import count
+from choral.core.private_sums import RULE
+from choral.core.rules import ADJACENCY, EVERYONE
 from choral.run.agreement import Agreement
 from choral.run.questions import AskTerms, plan_of_questions, reserve_questions
 

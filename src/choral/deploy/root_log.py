@@ -10,16 +10,16 @@ from typing import Self
 
 import msgspec
 
+from choral.core.errors import TrustError
+from choral.core.keys import Bundle, Identity, safety_number
+from choral.core.messages import Turn
+from choral.core.roster_tree import require_enrolled
+from choral.core.terms import Terms
+from choral.core.vault import Memory
 from choral.deploy.enrolment import STUDY
 from choral.deploy.site import Home
-from choral.errors import TrustError
-from choral.protocol.messages import Turn
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Memory
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement
-from choral.secagg.keys import Bundle, Identity, safety_number
-from choral.secagg.roster_tree import require_enrolled
 
 FILE = "roots.json"
 

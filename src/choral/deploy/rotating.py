@@ -2,12 +2,12 @@
 
 import msgspec
 
+from choral.core.end_of_run import END
+from choral.core.errors import StorageError
+from choral.core.hybrid import HYBRID, available
+from choral.core.keys import Identity
 from choral.deploy.enrolment import keep_json
 from choral.deploy.site import APPROVAL, JOINED, Home
-from choral.errors import StorageError
-from choral.protocol.end_of_run import END
-from choral.secagg.hybrid import HYBRID, available
-from choral.secagg.keys import Identity
 
 
 def rotate(home: Home, passphrase: str | None = None) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral.config import read_text
+from choral.core.errors import ChoralError, DeploymentError
+from choral.core.hybrid import require_available
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates, speaks_with
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, SPEAKS, STUDY, host_of, keep
@@ -17,10 +19,8 @@ from choral.deploy.ownership import UNIX
 from choral.deploy.serving import FLOWER, StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.deploy.site_result import finished
-from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
 from choral.run.watch import unheard
-from choral.secagg.hybrid import require_available
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children

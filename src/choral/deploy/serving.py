@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 from choral import federation
 from choral.backends.wire import Carrier, Spoken, Wire
 from choral.config import read_text
+from choral.core.envelope import Speaker
+from choral.core.errors import ChoralError, DeploymentError, RunError, StorageError
+from choral.core.findings import Findings
+from choral.core.messages import Turn
+from choral.core.terms import MOST_CHARGED
 from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.certificates import speaks_with
@@ -22,11 +27,6 @@ from choral.deploy.enrolment import SPEAKS, STUDY, private
 from choral.deploy.presence import ServerState, Sightings, seconds_from_now
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
-from choral.errors import ChoralError, DeploymentError, RunError, StorageError
-from choral.protocol.envelope import Speaker
-from choral.protocol.findings import Findings
-from choral.protocol.messages import Turn
-from choral.protocol.terms import MOST_CHARGED
 from choral.record import About, Outcome, RoundLine, converted, joined_rounds, read_json, read_run
 from choral.record.description import KindName
 from choral.run.agreement import Agreement

@@ -11,6 +11,20 @@ import msgspec
 import numpy as np
 
 from choral import config
+from choral.accounting.calibrate import within_draws
+from choral.core.chain import Receipt
+from choral.core.costs import Costs, spare_uploads
+from choral.core.display import figures_up, up
+from choral.core.errors import ConfigError, StorageError, TrustError
+from choral.core.events import epsilon_of
+from choral.core.exposure import rounds_each
+from choral.core.hybrid import HYBRID, available
+from choral.core.keys import Identity, check_name
+from choral.core.ledger import Charge, Ledger
+from choral.core.mechanisms import mechanism_of
+from choral.core.printable import count
+from choral.core.rules import seen_by
+from choral.core.vault import FileStore, Memory, Vault
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
 from choral.deploy.comparing import COMPARED, drawn_for, require_compared
@@ -22,21 +36,9 @@ from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, asks_in_words, balances_under, check_spare, reserve_in
-from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.columns import OPEN, Format
 from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
-from choral.printable import count
-from choral.privacy.calibrate import within_draws
-from choral.privacy.chain import Receipt
-from choral.privacy.costs import Costs, spare_uploads
-from choral.privacy.display import figures_up, up
-from choral.privacy.events import epsilon_of
-from choral.privacy.exposure import rounds_each
-from choral.privacy.ledger import Charge, Ledger
-from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.rules import seen_by
-from choral.protocol.vault import FileStore, Memory, Vault
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement
 from choral.run.code import Code
@@ -45,8 +47,6 @@ from choral.run.devices import trainer_of
 from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
 from choral.run.questions import check_columns, check_rows
-from choral.secagg.hybrid import HYBRID, available
-from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 RECEIPTS = "receipts"

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from choral.core.errors import StorageError
+from choral.core.ledger import Ledger
 from choral.deploy.personal import shared_model
 from choral.deploy.site import Home
-from choral.errors import StorageError
-from choral.privacy.ledger import Ledger
 from choral.record import PAGES, KeptReceipt, SiteEnd, Statement, converted, read_json
 from choral.run.agreement import UNSIGNED, Agreement
 from choral.run.signatures import parameter_bytes

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import msgspec
 
+from choral.core.errors import TrustError
+from choral.core.ledger import Ledger
 from choral.deploy.agent import CUT_OFF, GREETED, REACHED, Journal, LogLine, answers
 from choral.deploy.certificates import valid_until
 from choral.deploy.enrolment import STUDY
 from choral.deploy.policy import Policy
 from choral.deploy.site import LOG, Home
 from choral.deploy.site_result import early_end
-from choral.errors import TrustError
-from choral.privacy.ledger import Ledger
 from choral.record.fields import Record
 from choral.record.ledgers import LastEntry, LedgerLimit, Spent
 from choral.run.agreement import Agreement

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.run.folder import write_whole
 
 SYSTEM_UNITS = Path("/etc/systemd/system")

@@ -11,7 +11,7 @@ from choral.asking.filters import condition
 from choral.asking.question import Question
 from choral.config import Job
 from choral.config.named import SettingsByName
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.front.trained import Trained as Trained
 from choral.learning.reading import DataSource
 from choral.output.logs import RunLog

@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, InputError
+from choral.core.errors import ConfigError, InputError
+from choral.core.plan import Against
 from choral.front import simulate
 from choral.learning.reading import Table
 from choral.learning.tables import FEWEST_ROWS
-from choral.plan import Against
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

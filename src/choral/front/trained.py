@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from choral import config
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.reading import DataSource, frame_of, from_frame
 from choral.learning.tables import read_one
 from choral.report import charts, page, parts, words

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Cell
 from choral.learning.reading import Table
 from choral.learning.records import by

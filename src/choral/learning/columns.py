@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, Faults, TableError
+from choral.core.errors import ConfigError, Faults, TableError
 from choral.learning.dates import DATE_ORDERS, DateOrder, day_in, day_of
 from choral.learning.looks import MOST_LEVELS, Look, look_of
 from choral.learning.text_cells import Cells, each

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric, encode, is_missing
 from choral.learning.onnx_operators import check_operators
 from choral.learning.records import by

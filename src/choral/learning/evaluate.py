@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.errors import TableError, TrainingError
+from choral.core.errors import TableError, TrainingError
 from choral.learning.models import Model
 from choral.learning.records import Labels, Records, by
 

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError, TableError, TrainingError
+from choral.core.errors import PlanError, TableError, TrainingError
+from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.records import Labels, Records, by
-from choral.plan import Plan
 
 
 def check_compiled(model: Model) -> None:

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
+from choral.core.plan.local_optimiser import scales
 from choral.learning import fused, noise, rounding
 from choral.learning.clipped import both, clipped_layers, clipped_sum, if_any, opposite
 from choral.learning.in_turn import in_turn
 from choral.learning.models import Model, Tree
 from choral.learning.norms import clip_factor, lengths_of, tree_norm
 from choral.learning.recipe import Number, Recipe, TracedNumbers
-from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
-from choral.plan.local_optimiser import scales
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
 # kernels that add in another order at every call are left out, so that equal pieces have equal sums; among those that

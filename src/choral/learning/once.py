@@ -17,7 +17,9 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from choral.errors import PlanError, TrainingError
+from choral.core.errors import PlanError, TrainingError
+from choral.core.mechanisms.noise_once import CONVEX, MARGIN
+from choral.core.plan import MOST_ROUNDING, Plan, require_number, require_whole
 from choral.learning import streams
 from choral.learning.batches import EMPTY, drawer_of
 from choral.learning.batches.batch import Source
@@ -26,8 +28,6 @@ from choral.learning.models import Link, Model, slopes
 from choral.learning.noise import secure_normal
 from choral.learning.persons import LABEL, USED
 from choral.learning.records import Labels
-from choral.plan import MOST_ROUNDING, Plan, require_number, require_whole
-from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 
 LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded
 MOST_STEPS = 2**20

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.reading import Table
 
 

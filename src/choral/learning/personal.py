@@ -18,12 +18,12 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError, TrainingError
+from choral.core.errors import PlanError, TrainingError
+from choral.core.plan import require_number
 from choral.learning.evaluate import decide
 from choral.learning.models import Link, Model
 from choral.learning.private_head import Rows, fitted_head, judged_whole
 from choral.learning.records import Labels
-from choral.plan import require_number
 
 KAPPA = 0.1  # proposed to all sites, since few rows choose badly; docs/benchmarks.md has what it reaches
 SHARED, ALONE = 0.0, math.inf  # the two ends of κ: θ itself, and a model that does not know θ

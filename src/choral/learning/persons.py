@@ -15,12 +15,12 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.plan import Plan
 from choral.learning.models import Model, Tree
 from choral.learning.owners import in_order
 from choral.learning.records import Labels, Records, by
 from choral.learning.splits import Split, hold_out
-from choral.plan import Plan
 
 LABEL, USED = -2, -1  # where a row's label is in a unit, and whether the row is used
 

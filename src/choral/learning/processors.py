@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
 
 
 def processors(accelerator: str | None) -> list[Any]:

@@ -7,11 +7,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from jax import Array
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.plan import SCHEDULES, Plan, Schedule, require_number, require_one_of, require_whole
 from choral.learning import rounding
 from choral.learning.batches import drawer_of
 from choral.learning.models import Model
-from choral.plan import SCHEDULES, Plan, Schedule, require_number, require_one_of, require_whole
 
 _MOST_ROWS = 2**31  # of a device: more are refused
 TINY = 2.0**-10  # a clip below it has its norms taken with care for squares that vanish

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import TableError
+from choral.core.errors import TableError
 
 Labels: TypeAlias = NDArray[np.number[Any]]  # int32 for classes by number, float32 for numbers scaled to −1…1
 

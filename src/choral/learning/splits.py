@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.records import Labels, Records
 
 Partition = Literal["even", "label-skew"]

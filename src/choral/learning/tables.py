@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, Faults, TableError
+from choral.core.errors import ConfigError, Faults, TableError
 from choral.learning.arrays import SiteArrays, array_features, as_floats, by_way_of_float64, is_arrays, read_site
 from choral.learning.columns import (
     OPEN,

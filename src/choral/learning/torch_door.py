@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, PlanError, TrainingError
+from choral.core.errors import ConfigError, PlanError, TrainingError
+from choral.core.plan import require_whole
 from choral.learning.models import GIVEN, Maker, Model, Tree
 from choral.learning.models.model import shape_of_row
 from choral.learning.records import by
-from choral.plan import require_whole
 
 if TYPE_CHECKING:
     from choral.learning.torch_steps import TorchModule

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from choral.learning.torch_steps import TorchModule

@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from choral.errors import ConfigError, TrainingError
+from choral.core.errors import ConfigError, TrainingError
+from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
+from choral.core.plan.local_optimiser import scales
 from choral.learning import rounding
 from choral.learning.batches import Batches
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Labels
 from choral.learning.torch_layers import Stack, clip_factor, in_float32, refuse_layers, stack_of
-from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
-from choral.plan.local_optimiser import scales
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Floats = NDArray[np.float32]

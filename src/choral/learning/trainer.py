@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
+from choral.core.plan import Plan
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.fit import require_rows
@@ -14,7 +15,6 @@ from choral.learning.jax_trainer import JaxTrainer
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
 from choral.learning.records import Labels
-from choral.plan import Plan
 
 Vector = NDArray[np.float32]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from choral.errors import ChoralError, ConfigError, StorageError
+from choral.core.errors import ChoralError, ConfigError, StorageError
 
 if TYPE_CHECKING:
     from choral.record import Outcome, RoundLine
@@ -96,7 +96,7 @@ class RunLog:
 
     >>> RunLog("paper")
     Traceback (most recent call last):
-    choral.errors.ConfigError: CH102 log = 'paper'. Must be "mlflow" or "tensorboard".
+    choral.core.errors.ConfigError: CH102 log = 'paper'. Must be "mlflow" or "tensorboard".
     """
 
     def __init__(self, kind: str) -> None:

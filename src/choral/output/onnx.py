@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.models import Model
 from choral.record import ModelCard
 from choral.run.folder import write_whole

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from choral import research
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.paper.adult import HIDDEN, NAMES, NARROW
 from choral.paper.convergence import bounds, convergence
 from choral.paper.utility import tradeoff, utility

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Unpack
 
+from choral.accounting.calibrate import spendable
 from choral.convergence_bounds import Convergence, largest_step_size
-from choral.plan import Against, Budget, Plan, require_company
+from choral.core.mechanisms import mechanism_of, with_secure_sum
+from choral.core.plan import Against, Budget, Plan, require_company
+from choral.core.rules import adjacency_of
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.on_sums import advice_on_sums
 from choral.planner.options import (
@@ -34,9 +37,6 @@ from choral.planner.task import (
     usual_cohort,
 )
 from choral.planner.worth_joining import Prospect
-from choral.privacy.calibrate import spendable
-from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.rules import adjacency_of
 
 __all__ = [
     "OF_EVERY_STEP",

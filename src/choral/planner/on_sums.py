@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from choral.plan import Against, Budget, SecureSum
+from choral.core.plan import Against, Budget, SecureSum
+from choral.core.zcdp import gdp_mu
 from choral.planner.task import PlanningTask
-from choral.privacy.zcdp import gdp_mu
 
 CELLS = 24  # of a number in an additive model
 TYPICAL = 0.7  # the length of a typical row's gradient, where it is cut to 1

@@ -4,16 +4,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-from choral.errors import PlanError
-from choral.plan import Against, Plan
+from choral.accounting.calibrate import calibrated, most_draws, most_rounds, spendable
+from choral.core.display import figures_up
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import MECHANISMS, against_everyone, with_secure_sum
+from choral.core.plan import Against, Plan
+from choral.core.rules import Loss, adjacency_of
 from choral.planner.many_weights import many_weights_numbers
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
-from choral.privacy.calibrate import calibrated, most_draws, most_rounds, spendable
-from choral.privacy.display import figures_up
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import MECHANISMS, against_everyone, with_secure_sum
-from choral.privacy.rules import Loss, adjacency_of
 
 _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
 _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would allow few

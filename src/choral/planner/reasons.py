@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from choral.plan import Plan
+from choral.accounting.calibrate import spendable
+from choral.core.display import figures_up
+from choral.core.mechanisms import mechanism_of, with_secure_sum
+from choral.core.plan import Plan
+from choral.core.rules import Loss
 from choral.planner.options import Option
 from choral.planner.task import PlanningTask
-from choral.privacy.calibrate import spendable
-from choral.privacy.display import figures_up
-from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.rules import Loss
 
 Row = tuple[str, str, str, str]  # the fields of a Choice
 _TAKE_IT = ' Take it with --against "server and colluders".'

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
+from choral.accounting.calibrate import spendable
 from choral.convergence_bounds import Convergence, convergence
-from choral.errors import PlanError
-from choral.plan import (
+from choral.core.errors import PlanError
+from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd, rounds_each
+from choral.core.mechanisms import mechanism_of
+from choral.core.plan import (
     AGAINST,
     NOISE_IS_ADDED,
     Against,
@@ -27,10 +30,7 @@ from choral.plan import (
     require_whole,
     usual_sampling,
 )
-from choral.privacy.calibrate import spendable
-from choral.privacy.exposure import Crowd, Exposure, crowd_of, in_crowd, rounds_each
-from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.zcdp import rho_for
+from choral.core.zcdp import rho_for
 
 ModelKind = Literal["logistic", "linear", "mlp"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")

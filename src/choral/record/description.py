@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from choral.plan import Against, Plan, SecureSum
+from choral.core.plan import Against, Plan, SecureSum
 from choral.record.fields import Record
 from choral.record.losses import Statement
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from choral.plan import Plan, SecureSum
+from choral.core.plan import Plan, SecureSum
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

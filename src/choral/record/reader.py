@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from choral.errors import PlanError, StorageError
-from choral.plan import Plan, SecureSum
+from choral.core.errors import PlanError, StorageError
+from choral.core.plan import Plan, SecureSum
 from choral.record.decisions import Decision
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
@@ -60,7 +60,7 @@ def inside(folder: Path, name: str) -> Path:
 
     >>> inside(Path("run"), "../other/run.json")
     Traceback (most recent call last):
-    choral.errors.StorageError: CH802 ../other/run.json is no name of a file in this folder. Restore the folder from...
+    choral.core.errors.StorageError: CH802 ../other/run.json is no name of a file in this folder. Restore the folder...
     """
     *folders, last = Path(name).parts or ("..",)
     if Path(name).is_absolute() or ".." in (*folders, last):
@@ -216,7 +216,7 @@ def of_right_form(folder: Path) -> Iterator[None]:
     >>> with of_right_form(Path("run")):
     ...     _ = bytes.fromhex("no number")
     Traceback (most recent call last):
-    choral.errors.StorageError: CH802 run a file does not have the form that it should (ValueError). Restore it, or...
+    choral.core.errors.StorageError: CH802 run a file does not have the form that it should (ValueError). Restore it,...
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """What a site has when a study is over, as values: what its page shows, and what a check computes again."""
 
-from choral.plan import Against, Plan
+from choral.core.plan import Against, Plan
 from choral.record.fields import Record
 from choral.record.ledgers import LedgerLimit, LedgerOfSums, Spent
 from choral.record.losses import Statement

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from choral.asking.answer import Answer
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.report import charts, parts
 from choral.report.markup import Markup, element, together
 from choral.run.folder import write_whole

@@ -1,7 +1,7 @@
 """What colluding devices change, in plain words: for every number of them what stays hidden, and the ε that is left."""
 
-from choral.plan import SecureSum
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.plan import SecureSum
 from choral.record import RunRecord, Statement
 from choral.report.words import claims_of, count, small
 

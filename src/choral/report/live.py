@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.record import of_right_form, read_run
 from choral.report import charts
 from choral.report.live_page import live_page

@@ -5,7 +5,7 @@ Characters that are not seen, or that turn the direction of writing, are written
 
 from html import escape
 
-from choral.printable import escaped
+from choral.core.printable import escaped
 
 _EMPTY = {"meta", "link", "br", "hr"}
 

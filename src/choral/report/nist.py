@@ -1,9 +1,9 @@
 """The questions that NIST SP 800-226 has for any claim of differential privacy, answered for one run."""
 
-from choral.plan import Plan
-from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.private_sums import RULE
-from choral.privacy.rules import EVERYONE, adjacency_of
+from choral.core.mechanisms import mechanism_of
+from choral.core.plan import Plan
+from choral.core.private_sums import RULE
+from choral.core.rules import EVERYONE, adjacency_of
 from choral.record import About, Data, RunRecord
 from choral.report.words import claims, count, leading_claim, limited_against, small, unprotected
 

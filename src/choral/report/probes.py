@@ -4,15 +4,15 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from choral.errors import ConfigError
-from choral.protocol.messages import Turn
+from choral.core.codec import Codec
+from choral.core.errors import ConfigError
+from choral.core.messages import Turn
+from choral.core.probes import probe_seed
 from choral.record import ProbeLine, RunRecord, read_probes, read_run
 from choral.report import parts, words
 from choral.report.markup import Markup, element, together
 from choral.robust import Suspicion
 from choral.run.guard import Guard, seed_from
-from choral.secagg.codec import Codec
-from choral.secagg.probes import probe_seed
 
 MOST_SHOWN = 12
 PROBES_HOLD = "every refusal and every name follows from the devices' answers"

@@ -5,9 +5,9 @@ import math
 from choral.asking.catalogue import ROUNDS, estimate
 from choral.asking.models import read_model
 from choral.asking.question import Question
-from choral.errors import TableError
-from choral.printable import number_of
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import TableError
+from choral.core.printable import number_of
 from choral.record import About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
 from choral.report import answers, parts
 from choral.report.asked_terms import price_of, terms_of

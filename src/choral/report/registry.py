@@ -9,8 +9,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from choral.printable import is_shown
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.printable import is_shown
 from choral.record import RunRecord, read_sum_models
 from choral.report import nist, words
 

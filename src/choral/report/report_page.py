@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from choral.plan import Plan
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.plan import Plan
 from choral.record import Record, RunRecord, Statement, of_right_form, read_run
 from choral.report import attacker, charts, nist, parts, registry, words
 from choral.report.asked_terms import has_questions

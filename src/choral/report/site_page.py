@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from choral.privacy.display import up
+from choral.core.display import up
 from choral.record import SiteEnd
 from choral.report import words
 from choral.report.markup import Markup, element

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from choral import config
-from choral.errors import ChoralError, StorageError
-from choral.plan import Budget
+from choral.core import events
+from choral.core.costs import Costs
+from choral.core.errors import ChoralError, StorageError
+from choral.core.plan import Budget
 from choral.planner.worth_joining import happened
-from choral.privacy import events
-from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
 from choral.report import signed, trust, words

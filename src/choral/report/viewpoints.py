@@ -5,8 +5,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from choral.errors import ConfigError
-from choral.privacy.display import up
+from choral.core.display import up
+from choral.core.errors import ConfigError
 from choral.record import About, Baselines, DeviceLimit, RunRecord
 from choral.report import charts, parts, words
 from choral.report.markup import Markup, element, together

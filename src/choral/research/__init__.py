@@ -7,11 +7,11 @@ candidates by validation rows, `paired` compares repeat by repeat; `panel`, `mea
 no keys: for runs that anybody is promised something of there are `choral.simulate` and `choral.rehearse`.
 """
 
+from choral.accounting.calibrate import Rule
 from choral.convergence_bounds import largest_step_size, logistic_constants
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
-from choral.privacy.calibrate import Rule
 from choral.research.comparisons import Anchors, all_in_one_place, anchors
 from choral.research.experiment import Curve, Experiment, Task
 from choral.research.measurements import Measurements

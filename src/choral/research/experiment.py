@@ -12,8 +12,12 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.account import account_of
+from choral.accounting.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
 from choral.backends.resident_sweep import mixes_repeats
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.exposure import Exposure, in_crowd, rounds_each
+from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
@@ -21,10 +25,6 @@ from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.learning.torch_door import is_module, named_maker
-from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
-from choral.privacy.account import account_of
-from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
-from choral.privacy.exposure import Exposure, in_crowd, rounds_each
 from choral.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
 from choral.run.study import made_for

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from choral import __version__
-from choral.errors import StorageError
-from choral.plan import require_whole
+from choral.core.errors import StorageError
+from choral.core.plan import require_whole
 from choral.research.experiment import CORES, Curve, Experiment, Part, train_together
 from choral.run.folder import write_whole
 

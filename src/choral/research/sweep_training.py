@@ -12,8 +12,8 @@ from choral.backends.once import train_together as train_rounds_together
 from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
 from choral.backends.sweep import rounds_together, sweeps
 from choral.backends.vectorised import SimulatedSum, Vectorised
+from choral.core.codec import mean
 from choral.federation import balanced_cohorts
-from choral.secagg.codec import mean
 
 if TYPE_CHECKING:
     from choral.research.experiment import Experiment

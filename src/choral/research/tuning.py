@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NotRequired, TypedDict
 
-from choral.privacy.calibrate import Rule
+from choral.accounting.calibrate import Rule
 from choral.research.experiment import Curve, Experiment
 from choral.research.measurements import Measurements
 from choral.research.repeats import Paired, Spread, last, paired, spread

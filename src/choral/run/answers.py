@@ -14,10 +14,10 @@ from choral.asking.answer import Answer, Expected
 from choral.asking.fitting import FittedModel
 from choral.asking.models import MODELS
 from choral.asking.question import Question
-from choral.privacy import private_sums
-from choral.privacy.events import epsilon_of
-from choral.privacy.private_sums import SumPrice
-from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.core import private_sums
+from choral.core.events import epsilon_of
+from choral.core.private_sums import SumPrice
+from choral.core.rules import ADJACENCY, EVERYONE
 from choral.record import AnsweredQuestion, AnswerPrivacy
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import now

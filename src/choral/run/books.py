@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.privacy.ledger import Charge, Ledger, Receipt
+from choral.core.ledger import Charge, Ledger, Receipt
 from choral.record import inside
 from choral.run.folder import MOST_LEDGERS, ledger_file
 from choral.run.questions import reserve_questions

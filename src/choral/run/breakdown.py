@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.evaluate import area, decide, explained, predict
 from choral.learning.owners import numbered

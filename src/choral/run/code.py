@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from choral.errors import ConfigError, TrustError
+from choral.core.errors import ConfigError, TrustError
 from choral.learning.models import Maker
 
 

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from choral.config import Job
-from choral.errors import ConfigError, PlanError, TableError
+from choral.core.errors import ConfigError, PlanError, TableError
+from choral.core.printable import fault_of_word
 from choral.learning.arrays import array_features
 from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.encoder import embedding_columns
-from choral.printable import fault_of_word
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.study import encoder_of
 

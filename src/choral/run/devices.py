@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.core.keys import digest
+from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.once import OnceTraining
 from choral.learning.records import Labels
 from choral.learning.trainer import LocalTraining
-from choral.plan import Plan
-from choral.secagg.keys import digest
 
 
 def trainer_of(

@@ -5,8 +5,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from choral.errors import TrustError
-from choral.secagg.keys import Bundle
+from choral.core.errors import TrustError
+from choral.core.keys import Bundle
 
 
 class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

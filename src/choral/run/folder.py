@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import StorageError
-from choral.privacy import durable, locks
+from choral.core import durable, locks
+from choral.core.errors import StorageError
 from choral.record import (
     DEVICES,
     MODELS,

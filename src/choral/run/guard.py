@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.plan import Plan, SecureSum
-from choral.protocol.messages import Turn
-from choral.protocol.probing import AskedProbes, Probes, SeedOf
-from choral.protocol.round import Sum
+from choral.core.codec import Codec, Integers
+from choral.core.messages import Turn
+from choral.core.plan import Plan, SecureSum
+from choral.core.probes import MOST_WATCHED, Answers, answers_of, probe_rows, watched_of
+from choral.core.probing import AskedProbes, Probes, SeedOf
 from choral.record import ProbeLine, read_probes
 from choral.robust import (
     LEAST_COHORT,
@@ -31,8 +32,7 @@ from choral.robust import (
     widest,
 )
 from choral.run.study import Study
-from choral.secagg.codec import Codec, Integers
-from choral.secagg.probes import MOST_WATCHED, Answers, answers_of, probe_rows, watched_of
+from choral.server.round import Sum
 
 
 def _joined(watching: Iterable[tuple[str, NDArray[np.int8]]]) -> bytes:

@@ -16,10 +16,11 @@ from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
 from choral.config import Job
-from choral.errors import ConfigError, LedgerError, SumError
+from choral.core.errors import ConfigError, LedgerError, SumError
+from choral.core.masks import Stream
+from choral.core.messages import QUESTIONS, Turn
+from choral.core.respondent import Respondent
 from choral.learning.reading import DataSource
-from choral.protocol.messages import QUESTIONS, Turn
-from choral.protocol.respondent import Respondent
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, traits
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
@@ -41,7 +42,6 @@ from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
 from choral.run.study import Study, settle
 from choral.run.watch import Watch, unwatched
-from choral.secagg.masks import Stream
 
 
 class Inquiry:

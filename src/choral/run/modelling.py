@@ -16,7 +16,7 @@ from choral.asking.models import SumModel, read_model
 from choral.asking.percentiles import Percentiles
 from choral.asking.question import FIRST, Question
 from choral.asking.summand import DeclaredColumns
-from choral.errors import LedgerError
+from choral.core.errors import LedgerError
 from choral.learning.columns import Numeric
 from choral.learning.reading import Table
 from choral.learning.splits import shares_of

@@ -1,7 +1,7 @@
 """Names that travel between organisations: people compare them, so each must be distinguishable from every other."""
 
-from choral.errors import ConfigError
-from choral.printable import LONGEST_NAME, fault_of_name
+from choral.core.errors import ConfigError
+from choral.core.printable import LONGEST_NAME, fault_of_name
 
 
 def require_name(what: str, name: str) -> None:

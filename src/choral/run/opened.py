@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from choral import config
 from choral.config import Job
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.encoder import Encoder
 from choral.learning.models import KINDS, Model

@@ -18,13 +18,16 @@ from choral.backends.once import OnceEngine
 from choral.backends.outside import OutsideEngine
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import RecordingTransport, Wire
-from choral.errors import ConfigError, SumError
+from choral.core.codec import mean
+from choral.core.device import Device, Encode, Train, Update
+from choral.core.errors import ConfigError, SumError
+from choral.core.keys import Identity, Roster
+from choral.core.masks import Stream, Words, ring
+from choral.core.messages import Turn
+from choral.core.probing import SeedOf
+from choral.core.terms import Terms
+from choral.core.vault import Vault
 from choral.federation import Step
-from choral.protocol.device import Device, Encode, Train, Update
-from choral.protocol.messages import Turn
-from choral.protocol.probing import SeedOf
-from choral.protocol.terms import Terms
-from choral.protocol.vault import Vault
 from choral.record import (
     DEVICES,
     About,
@@ -41,9 +44,6 @@ from choral.run.devices import trainer_of
 from choral.run.guard import Guard, seed_from
 from choral.run.signatures import sign_off, signs, vault_of
 from choral.run.study import Study
-from choral.secagg.codec import mean
-from choral.secagg.keys import Identity, Roster
-from choral.secagg.masks import Stream, Words, ring
 
 if TYPE_CHECKING:
     from choral.run.runs import Run

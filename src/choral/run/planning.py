@@ -5,14 +5,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypedDict
 
+from choral.accounting.calibrate import calibrated, with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
-from choral.errors import ConfigError, PlanError
+from choral.core.errors import ConfigError, PlanError
+from choral.core.exposure import crowd_of, rounds_each
+from choral.core.graph import require_private, sparse
+from choral.core.mechanisms.noise_once import CONVEX
+from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
-from choral.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
@@ -28,11 +32,7 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.planner.task import PlanningTask
-from choral.privacy.calibrate import calibrated, with_reserves
-from choral.privacy.exposure import crowd_of, rounds_each
-from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
-from choral.secagg.graph import require_private, sparse
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
 
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh

@@ -13,18 +13,18 @@ from choral.asking.answer import Expected
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
-from choral.errors import ConfigError, LedgerError, TableError, TrustError
+from choral.core import private_sums
+from choral.core.errors import ConfigError, LedgerError, TableError, TrustError
+from choral.core.ledger import Balances, Charge, Ledger, Receipt, Reservation
+from choral.core.masks import Stream, Words
+from choral.core.messages import QUESTIONS
+from choral.core.plan import SecureSum
+from choral.core.private_sums import SumNoise, SumPrice
+from choral.core.respondent import Prepare, Prepared
+from choral.core.whole import MOST_ROWS, WholeCodec
 from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
-from choral.plan import SecureSum
-from choral.privacy import private_sums
-from choral.privacy.ledger import Balances, Charge, Ledger, Receipt, Reservation
-from choral.privacy.private_sums import SumNoise, SumPrice
-from choral.protocol.messages import QUESTIONS
-from choral.protocol.respondent import Prepare, Prepared
-from choral.secagg.masks import Stream, Words
-from choral.secagg.whole import MOST_ROWS, WholeCodec
 
 NO_STATE: NDArray[np.float64] = np.empty(0)
 

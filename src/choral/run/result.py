@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, TableError
+from choral.core.display import up
+from choral.core.errors import ConfigError, TableError
 from choral.learning import tables
 from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode, level_of
 from choral.learning.encoder import Encoder
@@ -17,7 +18,6 @@ from choral.learning.label_types import LabelType, typed
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, Table, from_frame
 from choral.learning.records import Records, by
-from choral.privacy.display import up
 from choral.record import Baselines, EncoderCard, ModelCard, ModelShape, RoundLine, RunRecord, Statement
 from choral.run.sum_study import SumCoordinates
 

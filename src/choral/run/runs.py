@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from choral import __version__, config, federation
 from choral.config import Job
-from choral.errors import ConfigError, StorageError
+from choral.core.errors import ConfigError, StorageError
+from choral.core.plan import CODECS
 from choral.learning.reading import DataSource
 from choral.learning.torch_door import named_maker
-from choral.plan import CODECS
 from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.privacy.ledger import Ledger
-from choral.protocol.end_of_run import Closing, SignedEnd, sign_end
-from choral.protocol.terms import MODEL_TYPE
-from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
+from choral.core.end_of_run import Closing, SignedEnd, sign_end
+from choral.core.keys import Bundle, Identity, Roster, digest
+from choral.core.ledger import Ledger
+from choral.core.terms import MODEL_TYPE
+from choral.core.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.record import DEVICES, SIGNATURES, Outcome, Signatures, Signer, inside, traits
 from choral.record.description import KindName
 from choral.run.folder import hashes, ledger_file, write_json
-from choral.secagg.keys import Bundle, Identity, Roster, digest
 
 VERSION = 2  # of what is signed: the whole record. Before, signatures covered the plan, the model and the ledger.
 OLD_LABEL = "run"

@@ -9,16 +9,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting import groups
+from choral.accounting.account import account_of
+from choral.core import private_sums
+from choral.core.costs import Costs
+from choral.core.events import Event
+from choral.core.exposure import Exposure
+from choral.core.mechanisms import mechanism_of, with_secure_sum
+from choral.core.plan import Plan
+from choral.core.poisson import overflow, rounded_coin
+from choral.core.rules import adjacency_of
 from choral.learning.batches.poisson import PoissonDrawer
-from choral.plan import Plan
-from choral.privacy import groups, private_sums
-from choral.privacy.account import account_of
-from choral.privacy.costs import Costs
-from choral.privacy.events import Event
-from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.poisson import overflow, rounded_coin
-from choral.privacy.rules import adjacency_of
 from choral.record import (
     Claim,
     ColludersClaim,

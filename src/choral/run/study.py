@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.config import Job
-from choral.errors import ChoralError, ConfigError, TableError
+from choral.core.codec import Codec
+from choral.core.costs import NO_LIMIT, Costs
+from choral.core.errors import ChoralError, ConfigError, TableError
+from choral.core.plan import Budget, Participation, Plan, SecureSum
 from choral.learning import tables
 from choral.learning.arrays import read_images, read_npz
 from choral.learning.columns import Categorical, Numeric
@@ -24,13 +27,10 @@ from choral.learning.reading import DataSource
 from choral.learning.records import Records, by
 from choral.learning.splits import Split
 from choral.learning.tables import Dataset
-from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
-from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
-from choral.secagg.codec import Codec
 from choral.server_step import ServerStep
 
 _MOST_NAMED = 8  # devices in a note

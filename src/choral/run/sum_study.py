@@ -15,12 +15,12 @@ from choral.asking.question import Question
 from choral.asking.rounds import GradientRound
 from choral.config import Job
 from choral.config.untrained import rounds_of
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
+from choral.core.plan import Budget
 from choral.learning.columns import Numeric, encode
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, from_frame
 from choral.learning.tables import ADULT_LABEL
-from choral.plan import Budget
 from choral.planner.on_sums import (
     CELLS,
     DESCRIBED,

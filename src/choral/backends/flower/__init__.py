@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 try:
     from flwr.app import Context, Message

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from choral.backends.pauses import Pauses
-from choral.errors import DeploymentError
+from choral.core.errors import DeploymentError
 
 # Nothing that Flower starts looks up the internet.
 QUIET = {

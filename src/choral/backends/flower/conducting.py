@@ -30,7 +30,7 @@ from choral.backends.flower import bell, conductor_named, tasks
 from choral.backends.flower.api import COMPLETED, FAILED, SERVER_APP, Api
 from choral.backends.flower.enclosed import NOWHERE, speak_through
 from choral.backends.flower.grid import GridTransport
-from choral.errors import ChoralError
+from choral.core.errors import ChoralError
 
 
 class SocketGrid(HttpGrid):

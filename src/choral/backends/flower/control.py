@@ -30,7 +30,7 @@ from flwr.proto.federation_config_pb2 import SimulationConfig
 from flwr.proto.node_pb2 import NodeInfo
 
 from choral.backends.flower.api import Api, key_bytes
-from choral.errors import DeploymentError, TrustError
+from choral.core.errors import DeploymentError, TrustError
 
 APP = """\
 [project]

@@ -10,8 +10,8 @@ from flwr.serverapp import Grid
 
 from choral.backends.flower.parcels import KIND, packed, parcel, refused_by, unpacked, with_head
 from choral.backends.relay import FRAME, HELLO
-from choral.errors import DeploymentError
-from choral.protocol.messages import Vector
+from choral.core.errors import DeploymentError
+from choral.core.messages import Vector
 
 LOOK = 1.0  # seconds between looks at who is connected
 # Pauses between looks for replies grow with the time that the exchange has taken already: they cost it a tenth at most.

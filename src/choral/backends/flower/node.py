@@ -33,7 +33,7 @@ from choral.backends.flower.children import FED
 from choral.backends.flower.parcels import relayed
 from choral.backends.pauses import Pauses
 from choral.backends.proxies import proxy_for
-from choral.errors import TrustError
+from choral.core.errors import TrustError
 
 LET_IN = "let in as node"  # what the log says first when the server knows this node
 KNOCK, LONGEST = 2.0, 8.0  # seconds between two knocks at a server that is not up, and before another connection

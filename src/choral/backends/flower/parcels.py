@@ -5,8 +5,8 @@ from pathlib import Path
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from choral.backends import relay
-from choral.errors import CODES, DeploymentError
-from choral.protocol.messages import Vector
+from choral.core.errors import CODES, DeploymentError
+from choral.core.messages import Vector
 
 KIND = "query"  # Flower's name for a message that is neither training nor evaluation
 

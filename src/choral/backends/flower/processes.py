@@ -12,7 +12,7 @@ from choral.backends.flower.api import PIECE
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
 from choral.backends.flower.gate import LATE
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
 
 __all__ = ["Children", "Control", "command", "conduct", "connect", "free_address", "serve", "simulate"]
 

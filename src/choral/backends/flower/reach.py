@@ -13,7 +13,7 @@ from pathlib import Path
 
 from choral.backends.flower.api import AHEAD, BEHIND
 from choral.backends.proxies import connection, proxy_for
-from choral.errors import DeploymentError
+from choral.core.errors import DeploymentError
 
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name: everything is verified but the dates. With a wrong
 # clock a right certificate seems outdated, and the server's time is the one thing that tells the two apart.

@@ -5,10 +5,10 @@ A new way is a module with a drawer, and one line in DRAWERS.
 
 from collections.abc import Callable
 
+from choral.core.plan import Plan
 from choral.learning.batches.batch import EMPTY, Batches, Drawer, Uses
 from choral.learning.batches.partition import PartitionDrawer
 from choral.learning.batches.poisson import PoissonDrawer
-from choral.plan import Plan
 
 __all__ = ["DRAWERS", "EMPTY", "Batches", "Drawer", "Uses", "drawer_of"]
 

@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError
+from choral.core.errors import PlanError
+from choral.core.plan import Plan
 from choral.learning.streams import Words
-from choral.plan import Plan
 
 Rows = NDArray[np.int64]
 Source = Callable[[int], Words]  # words of one shape: fresh ones for each number

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from choral.errors import TrainingError
+from choral.core.errors import TrainingError
+from choral.core.plan import Plan
 from choral.learning.batches.batch import Batches, Rows, Source, within_reason
 from choral.learning.streams import Words, jump, words
-from choral.plan import Plan
 
 FEW = 2**12  # rows: so few seldom agree in the 20 random bits that 32 leave for them, next to the number of a row
 
@@ -207,7 +207,7 @@ class PassUses:
     [1, 0, 0, 1]
     >>> uses.count(first, before=1)
     Traceback (most recent call last):
-    choral.errors.TrainingError: CH703 round 2: a record would be used 2 times; charges pay for 1. Nothing was sent...
+    choral.core.errors.TrainingError: CH703 round 2: a record would be used 2 times; charges pay for 1. Nothing was...
     """
 
     def __init__(self, drawer: PartitionDrawer, rows: int) -> None:

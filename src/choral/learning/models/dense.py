@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from choral.core.plan import require_whole
 from choral.learning.models.model import Link, Model, Tree
-from choral.plan import require_whole
 
 
 @lru_cache(maxsize=32)  # the same shapes are the same model, and compiled once

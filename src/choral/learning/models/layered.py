@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from choral.errors import ConfigError
+from choral.core.errors import ConfigError
+from choral.core.plan import require_whole
 from choral.learning import rounding
 from choral.learning.models.dense import losses
 from choral.learning.models.model import Link, Model, Tree
 from choral.learning.records import by
-from choral.plan import require_whole
 
 SMALL = 16  # pixels: below, a filter sees 3 × 3 of them, else 5 × 5
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from choral.core.plan import require_whole
 from choral.learning.models.built_in import BuiltIn
-from choral.plan import require_whole
 
 if TYPE_CHECKING:
     from choral.learning.models.model import Model

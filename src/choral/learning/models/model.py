@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.errors import PlanError, TrainingError
+from choral.core.errors import PlanError, TrainingError
+from choral.core.plan import require_whole
 from choral.learning.records import Labels, by
-from choral.plan import require_whole
 
 if TYPE_CHECKING:
     from choral.learning.models.layered import Layered

@@ -1,0 +1,431 @@
+"""Updates as ring integers and back, in a range that is proved, so that no sum wraps. Knows arrays only."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.core import samplers
+from choral.core.errors import PlanError, SumError
+from choral.core.masks import Stream, Words, ring
+from choral.core.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, Law, Plan, SecureSum, require_number
+
+Integers = NDArray[np.signedinteger[Any]]
+
+CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in the cache
+CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
+LANE_BITS = 21
+FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
+DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
+_UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
+_WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
+_LONGER = 1 + 2.0**-10  # by so much clipping and adding in float32 can make a sum of clipped gradients too long
+_WIDER = 1 + 2.0**-5  # by so much noise is wider at most, which pays for what float32 adds to one record's part
+_SLACK = 1 + 2.0**-20  # dither and fraction are compared in float32; also covers the rounding of what is computed here
+
+
+def quantise(update: Any, dither: Any, grid: float | np.float32) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine
+    """The update in steps of the grid, rounded up where the dither lies below the fraction; the mean is kept.
+
+    Division by a power of two is exact, so NumPy and a compiled JAX give the same integers.
+
+    >>> quantise(np.float32([0.25, -0.25, 1.0]), np.float32([0.4, 0.4, 0.4]), 0.5).tolist()
+    [1, 0, 2]
+    """
+    xp = update.__array_namespace__()
+    scaled = update * xp.asarray(1.0 / grid, dtype=update.dtype)
+    whole = xp.floor(scaled)
+    scaled -= whole
+    return whole.astype(xp.int32) + (dither < scaled)
+
+
+def mean(total: Any, count: int, grid: float, out: NDArray[np.float32] | None = None) -> Any:  # noqa: ANN401 - as above
+    """The mean update of a sum of so many, as float32; in `out`, if given: new memory costs more than the mean.
+
+    >>> mean(np.int32([2, -4]), 2, 0.5).tolist()
+    [0.5, -1.0]
+    """
+    if out is None:
+        update = total.astype(total.__array_namespace__().float32)
+    else:
+        update = out
+        update[:] = total
+    update *= mean_scale(count, grid)
+    return update
+
+
+def mean_scale(count: int, grid: float) -> np.float32:
+    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same.
+
+    >>> float(mean_scale(2, 0.5))
+    0.25
+    """
+    return np.float32(grid / count)
+
+
+def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
+    """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move no mean by more than 2^-16 of the grid."""
+    if isinstance(source, Stream):
+        return source.uniform(stop - start)
+    return source[start:stop]
+
+
+def longest(plan: Plan, dimensions: int) -> float:
+    """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
+
+    Where noise is added once it is GT, or what a pull leaves of it, with the most that rounding may add, and where a
+    whole update is clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
+
+    A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
+    2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
+    ...             sampling="partition", law="skellam")
+    >>> 0.5 < longest(plan, 1000) < 0.5002
+    True
+    """
+    if plan.once:
+        return plan.counted_time * plan.clip * (1 + MOST_ROUNDING)
+    if plan.protects.clips_update:
+        return plan.batch * plan.upload_bound * (1 + (dimensions + 80) * _UNIT)
+    roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
+    gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
+    if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
+        raise PlanError(
+            "CH204",
+            f"batches of {plan.batch:,} for {dimensions:,} parameters, clip {plan.clip:g}, step size "
+            f"{plan.step_size:g}: float32 is too coarse for the strict mode.",
+            fix='Use a smaller batch or model, or law = "gaussian".',
+        )
+    return plan.step_size * plan.clip * (1 + gradient) * (1 + sum_)
+
+
+def proved_range(plan: Plan, tail: float) -> float:
+    """C: so far no coordinate of an upload goes, whatever is drawn, as no noise passes `tail` deviations.
+
+    A batch may hold all the records that it has room for, each with a gradient of G in one direction; momentum carries
+    a step on, by at most `Plan.stretch`, and where rows weigh, so many records count as in the mean of a typical batch.
+    What float32 adds on the way is counted, at parameters up to `Codec.largest_parameter` (docs/accounting.md).
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+    ...             step_size=0.5, clip=1.0, noise=0.02)
+    >>> 5 * plan.widest_batch / 244 < proved_range(plan, 0.0) < 5.06 * plan.widest_batch / 244
+    True
+    """
+    noise = plan.update_noise
+    if plan.on_upload:
+        return plan.upload_bound * _LONGER + tail * noise * _WIDER
+    stretch = min(plan.stretch, plan.local_steps)
+    steps = plan.local_steps * stretch
+    drift = 32 * _UNIT * steps
+    if drift > 0.5:
+        raise PlanError(
+            "CH204",
+            f"local_steps = {plan.local_steps:,} with momentum = {plan.momentum:g}: float32 is too coarse for them.",
+            why="How far its rounding can carry an update is not bounded.",
+            fix="Use fewer local steps, or a smaller momentum.",
+        )
+    reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
+    noisy = tail * noise * math.sqrt(plan.local_steps) * stretch
+    return (reach * _LONGER + noisy * _WIDER + steps * noise / 2) / (1 - drift)
+
+
+def _first_range(plan: Plan, tail: float) -> float:
+    """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
+    noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
+    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
+    return reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
+
+
+def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
+    """How far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
+
+    With one and the same dither, rounding adds less than a step to the difference in a coordinate.
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
+    ...             sampling="partition", law="skellam")
+    >>> round(sensitivity(plan, 100, 2.0**-10), 2)  # 2ηG/γ in steps, and √d
+    20.24
+    """
+    return (plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)) * _SLACK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec:
+    """How one plan's updates become words: the grid, the largest value in steps of it, and the form of the words.
+
+    `failure` is β, the chance over a whole run that an honest update leaves the range: add it to δ.
+    `noise_in_grid` is s = ησ/grid, which rule S6 needs. Where the `law` is not Gaussian, the noise is whole, of this
+    deviation, and added here: whoever encodes an update can't leave it out.
+
+    >>> codec = Codec(grid=0.5, largest=10, cohort=2, word_bits=32)
+    >>> words = codec.encode(np.float32([0.5, -1.0]), dither=Stream.fresh())
+    >>> codec.decode(words + words, 2, count=2).tolist()
+    [2, -4]
+    """
+
+    grid: float
+    largest: int
+    cohort: int
+    word_bits: int = 32
+    lanes: int = 1
+    failure: float = 0.0
+    noise_in_grid: float = 0.0
+    law: Law = "gaussian"
+
+    def __post_init__(self) -> None:
+        if not (0 < self.grid < math.inf) or math.frexp(self.grid)[0] != 0.5:
+            raise PlanError("CH200", f"grid = {self.grid!r}.", fix="Must be a power of two.")
+        if (self.word_bits, self.lanes) not in ((16, 1), (32, 1), (64, 1), (64, 3)):
+            raise PlanError(
+                "CH204", f"{self.lanes} lanes in words of {self.word_bits} bits.", fix="Use 1 lane, or 3 in 64 bits."
+            )
+        bits = DOUBLE_BITS if self.whole else FLOAT_BITS
+        if not 1 <= self.largest < 2**bits or 2 * self.largest * self.cohort >= 2**self.lane_bits:
+            raise PlanError(
+                "CH204",
+                f"{self.cohort} updates of up to {self.largest:,} grid steps do not fit {self.lane_bits} bits.",
+                fix="Use more bits, a smaller cohort or a coarser grid.",
+            )
+
+    @classmethod
+    def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
+        """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
+
+        z = √(2 ln(2drT/β)) deviations of noise are counted; `proved_range` has the bound.
+
+        >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+        ...             step_size=0.5, clip=1.0, noise=0.02)
+        >>> Codec.for_plan(plan, SecureSum.for_cohort(10), 210).grid == 2.0**-20
+        True
+        """
+        require_number("failure", failure, below=1.0)
+        if plan.strict:
+            return cls._strict(plan, secure, max(dimensions, 1), failure)
+        noise = plan.update_noise
+        tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
+        bound = _first_range(plan, tail) if plan.codec == 1 else proved_range(plan, tail)
+        weight = plan.most_weight if plan.codec == 1 else plan.most_weight_of_batch
+        room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
+        grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
+        if plan.noise > 0 and grid > noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
+            raise PlanError(
+                "CH204",
+                f"the grid of {grid:g} is coarser than a third of the noise ({noise / 3:g}).",
+                why="Rounded to such a grid, the noise would no longer hide what it should.",
+                fix="Use a larger modulus or one lane, fewer local steps, a smaller clip or more noise.",
+            )
+        return cls(
+            grid=grid,
+            largest=math.floor(bound / grid) + 2,
+            cohort=secure.cohort,
+            word_bits=secure.modulus_bits,
+            lanes=secure.lanes,
+            failure=failure,
+            noise_in_grid=noise / weight / grid,  # of a local step, which may count several times
+        )
+
+    @classmethod
+    def _strict(cls, plan: Plan, secure: SecureSum, dimensions: int, failure: float) -> Self:
+        """The codec of whole noise, on the finest grid where clipped updates, the noise and its tail have room.
+
+        The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
+        Noise that is wider by `SMOOTHING` counts as a Gaussian. Uploads with noise once are float64, on a finer grid.
+        """
+        most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
+        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.counted_time if plan.once else plan.step_size))
+        if plan.protects.clips_update:
+            multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
+        # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
+        # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
+        nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
+        bits, smoothing = DOUBLE_BITS if plan.once else FLOAT_BITS, SMOOTHING if plan.smoothed else 0
+        room, widest = 2 ** min(secure.value_bits - 1, bits) - 1, samplers.LARGEST_SCALE[plan.law]
+        grid = 2.0 ** math.frexp(most / room)[1]
+        while grid < 2 * plan.update_noise:
+            needed = math.hypot(multiplier * sensitivity(plan, dimensions, grid) / plan.moves, smoothing)
+            scale = max(LEAST_SCALE[plan.law], math.ceil(needed))
+            largest = math.ceil(most / grid + 2 + scale * math.sqrt(2 * nats) + 2 * nats / 3)
+            if largest <= room and scale <= widest and scale * grid <= 2 * plan.update_noise:
+                return cls(
+                    grid=grid,
+                    largest=largest,
+                    cohort=secure.cohort,
+                    word_bits=secure.modulus_bits,
+                    lanes=secure.lanes,
+                    failure=failure,
+                    noise_in_grid=float(scale),
+                    law=plan.law,
+                )
+            grid *= 2
+        raise PlanError(
+            "CH204",
+            f'no grid suits law = "{plan.law}" with {dimensions:,} parameters, {secure.value_bits} bits for a value.',
+            why="Rounding would need more than twice the noise of the plan.",
+            fix=f'Use {_WAY_OUT[plan.law]}a larger modulus or one lane, a smaller model, or law = "gaussian".',
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether the codec adds the noise itself, in whole numbers."""
+        return self.law in LEAST_SCALE
+
+    def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
+        """Noise for so many parameters, in grid steps, where the law is that of whole noise.
+
+        >>> codec = Codec(grid=0.5, largest=10_000, cohort=2, noise_in_grid=512.0, law="skellam")
+        >>> codec.whole_noise(3, Stream.fresh()).shape
+        (3,)
+        """
+        return samplers.draw(self.law, int(self.noise_in_grid), count, stream)
+
+    @property
+    def largest_parameter(self) -> float:
+        """How large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
+
+        Whole noise is added to the integers and an update is −ηĝ itself, so no float near a parameter carries either.
+
+        >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**22
+        True
+        """
+        noise = 0.0 if self.whole else self.noise_in_grid * self.grid
+        return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
+
+    @property
+    def lane_bits(self) -> int:
+        """The bits that one parameter has in a word."""
+        return LANE_BITS if self.lanes > 1 else self.word_bits
+
+    def length(self, dimensions: int) -> int:
+        """How many words carry so many parameters and the two checks."""
+        return -(-(dimensions + CHECKS) // self.lanes)
+
+    def _require_shape(self, words: Words, dimensions: int) -> None:
+        dtype, shape = ring(self.word_bits), (self.length(dimensions),)
+        if words.dtype != dtype or words.shape != shape:
+            raise SumError("CH500", f"words of {words.dtype} in the shape {words.shape}, not {dtype} in {shape}.")
+
+    def _pieces(self, dimensions: int) -> Iterator[tuple[int, slice, slice]]:
+        """(bits to shift, words, parameters) of each chunk: the first third of the vector is the lowest lane."""
+        length = self.length(dimensions)
+        for lane in range(self.lanes):
+            for start in range(lane * length, min((lane + 1) * length, dimensions), CHUNK):
+                stop = min(start + CHUNK, (lane + 1) * length, dimensions)
+                yield lane * LANE_BITS, slice(start - lane * length, stop - lane * length), slice(start, stop)
+
+    def _lane(self, words: Any, shift: int) -> Any:  # noqa: ANN401 - words or one word
+        """What one lane holds; the highest one keeps bit 63, so that no carry can hide there."""
+        if self.lanes == 1:
+            return words
+        lane = words >> np.uint64(shift)
+        return lane if shift == (self.lanes - 1) * LANE_BITS else lane & np.uint64(2**LANE_BITS - 1)
+
+    def _check_lanes(self, words: Words, dimensions: int) -> list[int]:
+        """The numbers behind the parameters: count, zero, and the padding of the last lanes."""
+        length = self.length(dimensions)
+        places = (divmod(place, length) for place in range(dimensions, self.lanes * length))
+        return [int(self._lane(words[place], lane * LANE_BITS)) for lane, place in places]
+
+    def integers(self, update: NDArray[np.floating[Any]], dither: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
+        """The update in grid steps, none beyond `largest`, or a SumError."""
+        self._in_range(update, (self.largest - 1) * self.grid)  # the last step is kept for rounding up
+        return quantise(update, dither, self.grid)  # type: ignore[no-any-return]
+
+    def _in_range(self, values: NDArray[Any], limit: float) -> None:
+        if len(values) and not (-limit <= values.min() and values.max() <= limit):  # so written, NaN fails too
+            raise SumError(
+                "CH501",
+                f"an update leaves the proved range of {self.largest:,} grid steps of {self.grid:g}, or is not finite.",
+                why="Beyond it a sum could wrap. Nothing was sent.",
+                fix="Check step size, clip and noise of this device against the plan.",
+            )
+
+    def encode(
+        self,
+        update: NDArray[np.floating[Any]],
+        dither: Stream | NDArray[np.floating[Any]],
+        noise: Stream | None = None,
+        out: Words | None = None,
+    ) -> Words:
+        """The update as words: each integer raised by `largest`, then a count lane of 1 and a zero lane.
+
+        `dither` is a fresh Stream in a deployment, and uniform numbers in [0, 1), one a parameter, in a simulation.
+        `noise` is the stream of whole noise, where the law asks for it: a fresh one, unless a simulation gives its own.
+        `out` takes the words where they are to be sent from; they are returned as well.
+        """
+        size = len(update)
+        words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
+        self._require_shape(words, size)
+        words[size:] = 0  # the lowest lane fills the rest
+        whole = self.whole_noise(size, noise or Stream.fresh()) if self.whole else None
+        for shift, where, which in self._pieces(size):
+            integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
+            if whole is not None:
+                integers = integers + whole[which]
+                self._in_range(integers, self.largest)
+            integers += self.largest
+            if shift:
+                words[where] += integers.astype(words.dtype) << words.dtype.type(shift)
+            else:
+                words[where] = integers
+        lane, place = divmod(size, len(words))
+        words[place] += words.dtype.type(1 << lane * LANE_BITS)
+        return words
+
+    def contain(self, words: Words, dimensions: int, *, count: int) -> int:
+        """How many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
+
+        Only a device that breaks the protocol gets a sum out of range, and masks hide which. The sums within the range
+        are as good as ever while the others are few: were false words drawn at random, fewer than one of them would be
+        expected to lie within the range unseen. Beyond that the words stay as they are, and `decode` refuses them.
+
+        >>> codec = Codec(grid=0.5, largest=10, cohort=2, word_bits=32)
+        >>> words = codec.encode(np.float32([0.5, -1.0]), dither=Stream.fresh())
+        >>> words[0] += 2**31
+        >>> codec.contain(words, 2, count=1), codec.decode(words, 2, count=1).tolist()
+        (1, [0, -2])
+        """
+        raised = ring(self.word_bits).type(self.largest * count)
+        within = (2 * int(raised) + 1) / 2**self.lane_bits
+        beyond = [
+            (shift, where, hit)
+            for shift, where, _ in self._pieces(dimensions)
+            if (hit := self._lane(words[where], shift) > 2 * raised).any()
+        ]
+        hits = sum(int(np.count_nonzero(hit)) for _, _, hit in beyond)
+        if hits * within >= 1 - within:
+            return 0
+        for shift, where, hit in beyond:
+            piece = words[where]
+            piece[hit] += (raised - self._lane(piece[hit], shift)) << words.dtype.type(shift)
+        return hits
+
+    def decode(self, words: Words, dimensions: int, *, count: int, consume: bool = False) -> Integers:
+        """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it.
+
+        With `consume` the words are not needed any more, and their memory may become the sum's.
+        """
+        dtype = ring(self.word_bits)
+        self._require_shape(words, dimensions)
+        if not 1 <= count <= self.cohort:
+            raise SumError("CH500", f"a sum of {count} updates in a cohort of {self.cohort}.")
+        lanes = self._check_lanes(words, dimensions)
+        if lanes[0] != count or any(lanes[1:]):
+            raise SumError(
+                "CH504",
+                f"the check lanes do not say that {count} updates were added.",
+                why="Masks that do not cancel look like this. The sum is discarded.",
+            )
+        signed = f"<i{dtype.itemsize}"
+        in_place = consume and self.lanes == 1
+        total = words[:dimensions].view(signed) if in_place else np.empty(dimensions, signed)
+        raised = dtype.type(self.largest * count)
+        for shift, where, which in self._pieces(dimensions):
+            lane = self._lane(words[where], shift)
+            if lane.max() > 2 * raised:
+                raise SumError("CH502", f"a sum lies beyond {count} × {self.largest:,} grid steps; it is discarded.")
+            np.subtract(lane, raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed
+        return total

@@ -1,0 +1,288 @@
+"""A device's balance in a sealed file that outlives runs: reserved before a study, charged before anything is sent.
+
+`Balances` is the arithmetic (`privacy.balances`), `Ledger` keeps it in its file (docs/ledger.md).
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from choral.core import chain, events
+from choral.core.balance import Balance
+from choral.core.balances import Balances, Price
+from choral.core.chain import Body, Chain, Lines, Receipt
+from choral.core.entries import SUMS, Charge, Reservation
+from choral.core.errors import ChoralError, LedgerError, PlanError
+from choral.core.events import Gaussian, Zcdp
+from choral.core.plan import Budget, require_number, require_whole
+from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
+
+__all__ = ["Balance", "Balances", "Charge", "Ledger", "Receipt", "Reservation"]
+
+VERSION = 3  # with a limit for sums; 2 without one
+RULE_VERSION = 2
+RULE = (
+    "every study reserves its uploads before the first of them; what was reserved before the first charge is composed "
+    "exactly, every later study as one Gaussian or one ρ"
+)
+RULE_1 = "the rule of version 1, which is not proved for studies that were chosen after seeing earlier results"
+
+
+class Ledger:
+    """A device's balance in its file; one writer at a time, every charge durable when it returns.
+
+    >>> import tempfile
+    >>> with Ledger.open(Path(tempfile.mkdtemp()) / "site-a", limit=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+    ...     ledger.charge(Charge(rule="S1", plan="9f3c", round=1, event=events.Gaussian(mu=0.2))).entries
+    2
+    """
+
+    def __init__(self, path: Path, lines: Lines, writer: Chain | None) -> None:
+        self.path = path
+        self._writer = writer
+        self._receipt = lines.receipt
+        self.entries: list[Body] = []
+        self.torn = lines.torn  # bytes that an interrupted write left at the end; nothing was sent for them
+        self.balances = _opening(path, lines)
+        for number, body in enumerate(lines.bodies[1:], start=2):
+            self._apply(number, body)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        limit: Budget | None = None,
+        sum_epsilon: float | None = None,
+        device: str | None = None,
+        receipt: Receipt | None = None,
+    ) -> Self:
+        """The ledger for writing, made with these limits if there is none; a receipt shows that it is the latest one.
+
+        `sum_epsilon` is the limit against a server that sees only sums; `limit` is the one against everyone.
+        """
+        path = Path(path)
+        header = None if limit is None else _header(device or path.stem, limit, sum_epsilon)
+        writer, lines = Chain.open(path, first=header, receipt=receipt)
+        try:
+            ledger = cls(path, lines, writer)
+            if limit is not None and (limit, sum_epsilon) != (ledger.limit, ledger.sum_epsilon):
+                present = f"ε = {ledger.limit.epsilon:g} at δ = {ledger.limit.delta:g}"
+                if ledger.sum_epsilon is not None:
+                    present += f", and ε = {ledger.sum_epsilon:g} with the secure sum"
+                raise LedgerError(
+                    "CH406", f"the ledger's limit is {present}, not the one given.", where=str(path),
+                    fix="Only the data owner changes it: choral ledger FILE --limit.",
+                )  # fmt: skip
+            if lines.torn:
+                ledger._append({"kind": "recovered", "bytes": lines.torn})
+            if ledger.balance.by_version_1 and not ledger.balances.adopted:
+                ledger._append({"kind": "rule", "version": RULE_VERSION})
+        except BaseException:
+            writer.close()
+            raise
+        return ledger
+
+    @classmethod
+    def read(cls, path: Path | str, *, receipt: Receipt | None = None) -> Self:
+        """The ledger for reading only: no lock, no recovery, nothing written."""
+        path = Path(path)
+        return cls(path, chain.read(path, receipt), None)
+
+    @property
+    def balance(self) -> Balance:
+        """What is lost against everyone: the server and all other devices together."""
+        return self.balances.everyone
+
+    @property
+    def sum_epsilon(self) -> float | None:
+        """The limit against a server that sees only sums, where there is one."""
+        return self.balances.sum_epsilon
+
+    @property
+    def device(self) -> str:
+        """Whose ledger this is."""
+        return self.balance.device
+
+    @property
+    def limit(self) -> Budget:
+        """The limit as its last entry has it."""
+        return self.balance.limit
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt of the last entry: keep it away from the file, and give it to the next `open`."""
+        return self._receipt
+
+    def reserve(self, reservation: Reservation) -> Receipt:
+        """The receipt of all uploads that a study may make, before the first of them; CH401 or CH408 beyond a limit."""
+        prices = self.balances.admissible(reservation)
+        return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(*prices)})
+
+    def release(self, plan: str) -> Receipt:
+        """The receipt after giving back what a plan has reserved and never used; without any, nothing is written."""
+        if not self.balance.releasable(plan):
+            return self._receipt
+        return self._append({"kind": "release", "plan": plan})
+
+    def charge(self, charge: Charge) -> Receipt:
+        """The receipt of a charge that is on the disk: only now may the caller send. A refusal writes nothing."""
+        self.balances.check(charge)
+        return self._append({"kind": "charge", **charge.to_dict(), **_counted(*self.balances.prices_of(charge))})
+
+    def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> Receipt:
+        """The receipt of new limits, for the data's owner alone to set; what was spent stays spent."""
+        plain: Body = {"epsilon": limit.epsilon, "delta": limit.delta}
+        if sum_epsilon is None and self.sum_epsilon is None:
+            return self._append({"kind": "limit", **plain})
+        # A kind that versions without this limit refuse: they would spend beyond it.
+        return self._append({"kind": "limits", **plain, "epsilon_sum": sum_epsilon})
+
+    def _append(self, body: Body) -> Receipt:
+        if self._writer is None:
+            raise LedgerError(
+                "CH404", "the ledger was opened for reading.", where=str(self.path), fix="Use Ledger.open."
+            )
+        body["at"] = datetime.now(UTC).isoformat(timespec="seconds")
+        self._receipt = self._writer.append(body)
+        self._apply(self._receipt.entries, body)
+        return self._receipt
+
+    def _apply(self, number: int, body: Body) -> None:
+        try:
+            _APPLIED[body["kind"]](self.balances, body)
+        except (ChoralError, KeyError, TypeError, ValueError):
+            raise LedgerError(
+                "CH403", f"line {number} of the ledger is an entry that this version can't read.", where=str(self.path),
+                why="It may be a charge, so nothing more may be spent.", fix="Use the version of choral that wrote it.",
+            ) from None  # fmt: skip
+        self.entries.append(body)
+
+    def statement(self) -> LedgerStatement:
+        """What was spent of the limit, by which rules and against whom, with every entry and the receipt."""
+        balance, delta = self.balance, self.limit.delta
+        return LedgerStatement(
+            device=self.device,
+            limit=LedgerLimit(epsilon=self.limit.epsilon, delta=delta),
+            by_version_1=balance.by_version_1,
+            composed_by=RULE_1 if balance.by_version_1 else RULE,
+            reserved=Reserved(epsilon=balance.reserved, uploads=sum(len(study.uploads) for study in balance.studies)),
+            spent=Spent(
+                epsilon=balance.epsilon,
+                delta=delta,
+                rules=balance.rules,
+                adjacency=balance.adjacency,
+                adversaries=balance.adversaries,
+            ),
+            with_secure_sum=self._statement_of_sums(),
+            charges=len(balance.charges),
+            torn_bytes=self.torn,
+            receipt=LastEntry(entries=self.receipt.entries, seal=self.receipt.seal),
+            entries=tuple(self.entries),
+        )
+
+    def _statement_of_sums(self) -> LedgerOfSums | None:
+        """What was spent against a server that sees only sums, where that is less, or has a limit."""
+        if self.sum_epsilon is None and not any(charge.summed for charge in self.balance.charges):
+            return None
+        sums = self.balances.sums
+        spent = SpentOnSums(
+            epsilon=sums.epsilon, delta=self.limit.delta, adjacency=self.balance.adjacency, adversary=SUMS
+        )
+        return LedgerOfSums(limit=self.sum_epsilon, reserved=sums.reserved, spent=spent)
+
+    def close(self) -> None:
+        """Give the file and its lock back."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _charge(balances: Balances, body: Body) -> None:
+    # Not checked against the limit: what was charged was sent, whatever the limit says today.
+    balances.count(Charge.from_dict(body), *_prices(body))
+
+
+def _reserve(balances: Balances, body: Body) -> None:
+    balances.admit(Reservation.from_dict(body), *_prices(body))
+
+
+def _set_limit(balances: Balances, body: Body) -> None:
+    balances.set_limit(Budget(epsilon=body["epsilon"], delta=body["delta"]), _sum_epsilon(body))
+
+
+def _adopt(balances: Balances, body: Body) -> None:
+    """A ledger of version 1 goes on by today's rule."""
+    if body["version"] != RULE_VERSION:
+        raise LedgerError("CH403", "by an unknown rule.")
+    balances.adopt()
+
+
+# What each kind of entry does to the balances; an entry of any other kind can't be read.
+_APPLIED: dict[str, Callable[[Balances, Body], None]] = {
+    "charge": _charge,
+    "reserve": _reserve,
+    "release": lambda balances, body: balances.release(body["plan"]),
+    "limit": _set_limit,
+    "limits": _set_limit,
+    "rule": _adopt,
+    "recovered": lambda _balances, _body: None,
+}
+
+
+def _counted(price: Price, of_sums: Price) -> Body:
+    """What a later study counts as, kept with it: it is computed once, before its first upload."""
+    both = {"counted": price, "counted_sum": of_sums}
+    return {name: events.to_dict(one) for name, one in both.items() if one is not None}
+
+
+def _prices(body: Mapping[str, Any]) -> tuple[Price, Price]:
+    return _price(body, "counted"), _price(body, "counted_sum")
+
+
+def _price(body: Mapping[str, Any], name: str) -> Price:
+    if name not in body:
+        return None
+    price = events.from_dict(dict(body[name]))
+    if not isinstance(price, Gaussian | Zcdp):
+        raise LedgerError("CH403", "of an unknown kind.")
+    return price
+
+
+def _sum_epsilon(body: Mapping[str, Any]) -> float | None:
+    given = body.get("epsilon_sum")
+    return None if given is None else require_number("epsilon_sum", given)
+
+
+def _header(device: str, limit: Budget, sum_epsilon: float | None) -> Body:
+    header = {"choral": "ledger", "version": 2, "device": device, "epsilon": limit.epsilon, "delta": limit.delta}
+    return header if sum_epsilon is None else header | {"version": VERSION, "epsilon_sum": sum_epsilon}
+
+
+def _opening(path: Path, lines: Lines) -> Balances:
+    header = lines.bodies[0]
+    try:
+        version = require_whole("version", header["version"])
+        if header["choral"] == "ledger" and version <= VERSION:
+            limit = Budget(epsilon=header["epsilon"], delta=header["delta"])
+            sums = require_number("epsilon_sum", header["epsilon_sum"]) if version == VERSION else None
+            balances = Balances(device=str(header["device"]), limit=limit, sum_epsilon=sums)
+            balances.everyone.by_version_1 = version == 1
+            return balances
+    except (PlanError, KeyError):
+        version = 0
+    if version <= VERSION:
+        raise LedgerError(
+            "CH400", "this is no ledger: its first line is no header.", where=str(path), fix="Check the path."
+        )
+    raise LedgerError(
+        "CH403", f"the ledger has version {version}; this choral reads up to {VERSION}.", where=str(path),
+        fix="Use a newer choral.",
+    )  # fmt: skip

@@ -1,0 +1,475 @@
+"""Plan, Budget, SecureSum: every public number that both sides fix before round 0, checked as it is made."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+from choral.core.errors import PlanError
+from choral.core.plan.budget import Budget
+from choral.core.plan.checks import (
+    MOST_WHOLE,
+    hold_plain_numbers,
+    plain_number,
+    require_keywords,
+    require_number,
+    require_one_of,
+    require_whole,
+    whole_within,
+)
+from choral.core.plan.local_optimiser import SCHEDULES, Schedule, require_optimiser
+from choral.core.plan.poisson_room import OVERFLOW, widest
+from choral.core.plan.secure_sum import Adversary, SecureSum
+from choral.core.plan.units import UNITS, Unit, UnitName, unit_of
+
+__all__ = [
+    "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
+    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OF_GAUSSIANS", "OUT_OF_RANGE",
+    "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary",
+    "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule",
+    "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "hold_plain_numbers", "plain_number", "require_company",
+    "require_keywords", "require_law", "require_number", "require_one_of", "require_whole", "unit_of",
+    "usual_sampling", "whole_within",
+]  # fmt: skip
+
+Sampling = Literal["poisson", "partition"]
+Passes = Literal["continue", "reshuffle"]
+Law = Literal["gaussian", "discrete_gaussian", "skellam"]
+Participation = Literal["uniform", "balanced"]
+SumKind = Literal["complete", "sparse", "paper"]
+SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
+PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
+LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
+PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
+SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
+NoiseIsAdded = Literal["every step", "once"]
+NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
+Against = Literal["everyone", "server and colluders"]
+AGAINST: tuple[Against, ...] = ("everyone", "server and colluders")  # whom the ε of a budget is proved against
+Weighing = Literal["equally", "rows"]
+WEIGHINGS: tuple[Weighing, ...] = ("equally", "rows")  # what a device's update counts for in the mean
+MOST_WEIGHT = 16  # typical devices: of a device with more rows than so many of them have, the first ones are used
+MOST_ROUNDING = 0.01  # of the noise on an upload: a device refuses a plan in which rounding would take more
+COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
+LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
+LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
+OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's range, unless it says so
+UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
+# The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
+LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+# Laws that count as Gaussian where they are wider by `SMOOTHING`.
+OF_GAUSSIANS: tuple[Law, ...] = ("discrete_gaussian",)
+SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
+# Versions of the codec. In the first, of plans up to 0.2.0, the range counts γ rows in a batch, of which a Poisson draw
+# has more; discrete Gaussian noise counts as zCDP except where it is added once, and a pull takes nothing off. In the
+# second the range holds every draw, and discrete Gaussian noise is wider by `SMOOTHING` and counts as Gaussian.
+CODECS = 2
+
+
+# What a plan means that does not say it: releases before a number had a choice.
+OF_BEFORE: dict[str, Any] = {"codec": 1}
+
+
+def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
+    """Nothing, or a PlanError where rule S6 does not reach: whole noise needs one local step and no sampling.
+
+    >>> require_law("skellam", local_steps=1, sampling="partition")
+    """
+    require_one_of("law", law, LAWS)
+    if law in LEAST_SCALE and (local_steps != 1 or sampling != "partition"):
+        raise PlanError(
+            "CH204",
+            f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
+            why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
+            fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
+        )
+
+
+def require_company(cohort: int, devices: int, *, where: str = "") -> None:
+    """Nothing, or a PlanError for a round of one device where anything is to be protected.
+
+    >>> require_company(2, 16)
+    """
+    if cohort < 2:
+        raise PlanError(
+            "CH204",
+            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
+            where=where,
+            fix="Use at least 2 devices per round.",
+        )
+
+
+def usual_sampling(law: Law) -> Sampling:
+    """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
+
+    >>> usual_sampling("gaussian"), usual_sampling("skellam")
+    ('poisson', 'partition')
+    """
+    return "partition" if law in LEAST_SCALE else "poisson"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One run of Algorithm 1, described: who takes part, how often, and how each device trains.
+
+    `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
+    that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
+    `unit` is what may differ between two neighbouring tables: a record, or all rows of a person, of which at most
+    `rows_per_person` are used; `rows` and `batch` then count persons. Where it is a whole device, `clip` bounds its
+    update and `noise` is that of the update (rule S4); with a `clip_quantile` these are the clip and the noise of the
+    first round, and both follow that quantile of the lengths of the updates. With `noise_is_added` "once" (rule S7)
+    every step is over all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`;
+    `noise` is that of the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn
+    back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
+    uses one. Where devices are weighed by their "rows", `rows` and `batch` are those of a typical device, which counts
+    once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch. `probes` are the
+    random projections of a device's upload that it answers in a round, and `opened_turns` the turns of a run of
+    which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
+    neither leaves anything of the figure with the secure sum. `momentum`, `proximal` (the weight of FedProx's pull to
+    the model that was sent) and `schedule` (of the step sizes of a round) say what a device makes of its noisy
+    gradients. `overflow` and `out_of_range` are the shares of δ that a run keeps for batches that exceed their room, or
+    have a rounded coin, and for updates that leave the range of the codec, whose version is `codec`.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+    ...             step_size=0.5, clip=1.0, noise=0.02)
+    >>> plan.batches_per_pass
+    10
+    """
+
+    devices: int
+    cohort: int
+    rounds: int
+    rows: int
+    batch: int
+    step_size: float
+    clip: float
+    noise: float
+    local_steps: int = 1
+    sampling: Sampling = "poisson"
+    passes: Passes = "continue"
+    law: Law = "gaussian"
+    unit: UnitName = "record"
+    noise_is_added: NoiseIsAdded = "every step"
+    row_length: float = 0.0
+    pull: float = 0.0
+    parts: int = 1
+    rows_per_person: int = 0
+    clip_quantile: float = 0.0
+    weighing: Weighing = "equally"
+    probes: int = 0
+    opened_turns: int = 0
+    momentum: float = 0.0
+    proximal: float = 0.0
+    schedule: Schedule = "constant"
+    overflow: float = OVERFLOW
+    out_of_range: float = OUT_OF_RANGE
+    codec: int = CODECS
+
+    def __post_init__(self) -> None:
+        hold_plain_numbers(self)
+        require_whole("devices", self.devices)
+        require_whole("cohort", self.cohort, most=self.devices)
+        require_whole("rounds", self.rounds)
+        require_whole("rows", self.rows)
+        require_whole("batch", self.batch, most=self.rows)
+        require_whole("local_steps", self.local_steps)
+        require_number("step_size", self.step_size)
+        require_number("clip", self.clip)
+        require_number("noise", self.noise, closed=True)
+        require_one_of("sampling", self.sampling, SAMPLINGS)
+        require_one_of("passes", self.passes, PASSES)
+        require_one_of("unit", self.unit, tuple(UNITS))
+        require_number("overflow", self.overflow, below=1.0)
+        require_number("out_of_range", self.out_of_range, below=1.0)
+        require_whole("codec", self.codec, most=CODECS)
+        # Noise on the upload is added to it once, however many local steps there are.
+        steps, sampling = (1 if self.on_upload else self.local_steps), self.sampling
+        require_law(self.law, local_steps=steps, sampling="partition" if self.protects.clips_update else sampling)
+        require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
+        self._require_numbers_of_unit()
+        self._require_once()
+        self._require_weighing()
+        self._require_probes()
+        self._require_optimiser()
+
+    def _require_probes(self) -> None:
+        """Probes show something of each upload, so each must carry noise; turns are opened only where they are."""
+        if self.probes == 0:
+            require_whole("opened_turns", self.opened_turns, least=0, most=0)
+            return
+        require_whole("probes", self.probes, least=LEAST_PROBES, most=MOST_PROBES)
+        require_whole("opened_turns", self.opened_turns, least=0, most=2**16)
+        if self.noise == 0:
+            raise PlanError(
+                "CH204",
+                f"{self.probes} probes of updates without noise.",
+                why="Without noise the secure sum is all that protects an update, and answers would bypass it.",
+                fix="Use robust = false, or set epsilon in [privacy].",
+            )
+
+    def _require_optimiser(self) -> None:
+        """What a device makes of noisy gradients is free under rules S1, S4 and S5; other rules name plain steps."""
+        forbidding = "S7" if self.once else "S6" if not (self.gaussian or self.protects.clips_update) else ""
+        require_optimiser(
+            self.momentum, self.proximal, self.schedule, step_size=self.step_size, local_steps=self.local_steps,
+            forbidding=forbidding, probed=self.probes > 0,
+        )  # fmt: skip
+
+    def _require_numbers_of_unit(self) -> None:
+        """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
+        if self.protects.groups_rows:
+            require_whole("rows_per_person", self.rows_per_person, most=2**16)
+        if self.adaptive:
+            require_number("clip_quantile", self.clip_quantile, below=1.0)
+        for other in UNITS.values():
+            for name in other.own_numbers:
+                if getattr(self, name) and name not in self.protects.own_numbers:
+                    raise PlanError(
+                        "CH204",
+                        f'{name} = {getattr(self, name)!r} with unit = "{self.unit}".',
+                        why=other.why_own,
+                        fix=f'Leave it out, or use unit = "{other.name}".',
+                    )
+
+    def _require_once(self) -> None:
+        """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
+        if self.once and self.protects.clips_update:
+            raise PlanError(
+                "CH204",
+                f'noise_is_added = "once" with unit = "{self.unit}".',
+                why="A whole update is clipped there, and noise is added to it once anyway (rule S4).",
+                fix="Leave noise_is_added out.",
+            )
+        if not self.once:
+            for name, unused in (("row_length", 0.0), ("pull", 0.0), ("parts", 1)):
+                if getattr(self, name) != unused:
+                    raise PlanError(
+                        "CH204",
+                        f"{name} = {getattr(self, name)!r} with noise in every step.",
+                        fix='Leave it out, or use noise_is_added = "once".',
+                    )
+            return
+        require_number("row_length", self.row_length)
+        require_number("pull", self.pull, closed=True)
+        require_whole("parts", self.parts, most=self.rows)
+        if self.parts > 1 and (self.pull or not self.partitioned or not self.protects.one_row):
+            raise PlanError(
+                "CH204",
+                f'parts = {self.parts} with pull = {self.pull:g}, sampling = "{self.sampling}", unit = "{self.unit}".',
+                why="Rule S7 is proved for parts of all rows, without a pull, where a unit is one row.",
+                fix="Use parts = 1, or leave pull, sampling and unit out.",
+            )
+
+    def _require_weighing(self) -> None:
+        """Rows weigh where Gaussian noise is in every step: noise once weighs by rows anyway, devices count as one."""
+        require_one_of("weighing", self.weighing, WEIGHINGS)
+        if self.weighed and (self.on_upload or not self.gaussian):
+            raise PlanError(
+                "CH204",
+                f'weighing = "rows" with law = "{self.law}", unit = "{self.unit}", noise_is_added = '
+                f'"{self.noise_is_added}".',
+                why="Equal rates are proved for Gaussian noise in every step on records or persons.",
+                fix='Use weighing = "equally"; noise once weighs sites by their rows by itself.',
+            )
+
+    @property
+    def weighed(self) -> bool:
+        """Whether a device counts by its rows: all draw at one rate, and a larger one has larger batches."""
+        return self.weighing == "rows"
+
+    @property
+    def most_weight(self) -> int:
+        """What a device counts for at most, in typical devices."""
+        return MOST_WEIGHT if self.weighed else 1
+
+    def used_rows(self, rows: int) -> int:
+        """The number of a device's rows that it uses: all, or as many as the most weight has.
+
+        >>> plan = Plan(devices=5, cohort=5, rounds=9, rows=100, batch=10, step_size=1.0, clip=1.0, noise=0.1,
+        ...             weighing="rows")
+        >>> plan.used_rows(250), plan.used_rows(2000)
+        (250, 1600)
+        """
+        return min(rows, self.most_weight * self.rows) if self.weighed else rows
+
+    def batch_of(self, rows: int) -> int:
+        """The batch of a device with so many rows: γ, or as many times γ as it has rows more than a typical device.
+
+        >>> plan = Plan(devices=5, cohort=5, rounds=9, rows=100, batch=10, step_size=1.0, clip=1.0, noise=0.1,
+        ...             weighing="rows")
+        >>> plan.batch_of(250), plan.batch_of(7)
+        (25, 1)
+        """
+        if not self.weighed:
+            return self.batch
+        used = self.used_rows(rows)
+        return used // self.batches_per_pass if self.partitioned else -(-self.batch * used // self.rows)
+
+    @property
+    def most_weight_of_batch(self) -> float:
+        """How many times γ the divisor of a device's batch is, at most: what its update is multiplied by."""
+        return self.batch_of(self.most_weight * self.rows) / self.batch
+
+    @property
+    def widest_batch(self) -> int:
+        """The most records that a batch of any device may hold, however many rows it has.
+
+        >>> plan = Plan(devices=16, cohort=10, rounds=13, rows=2440, batch=244, local_steps=10, step_size=1.0, clip=1.0,
+        ...             noise=0.1)
+        >>> plan.widest_batch
+        360
+        """
+        most_rows = self.most_weight * self.rows
+        batch = self.batch_of(most_rows)
+        if self.partitioned:
+            return batch
+        room = widest(batch, self.rounds * self.local_steps, self.overflow)
+        return min(room, most_rows) if self.weighed else room
+
+    @property
+    def least_rows(self) -> int:
+        """The fewest rows of a device that takes part; where rows weigh, one for each batch of a pass."""
+        if not self.weighed:
+            return self.rows
+        return self.batches_per_pass if self.partitioned else 1
+
+    @property
+    def protects(self) -> Unit:
+        """The unit of privacy: what it is, and the words for it."""
+        return unit_of(self.unit)
+
+    @property
+    def once(self) -> bool:
+        """Whether a device trains without noise and adds noise once, to what it uploads (rule S7)."""
+        return self.noise_is_added == "once"
+
+    @property
+    def on_upload(self) -> bool:
+        """Whether noise is added to the upload, and not in every step: rule S7, or S4 for whole devices."""
+        return self.once or self.protects.clips_update
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the clip follows a quantile of the updates' lengths; what is sent is then in units of the clip."""
+        return self.clip_quantile != 0
+
+    @property
+    def moves(self) -> float:
+        """By how many clips the replacement of one unit moves what it is clipped in, at most.
+
+        A vector turns round, and with an adaptive clip one more number, the count, changes by λ at the same time.
+        """
+        return math.hypot(2, COUNT_LENGTH) if self.adaptive else 2.0
+
+    @property
+    def stretch(self) -> float:
+        """How many times further than plain steps the steps of one round can carry a model: 1/(1 − momentum)."""
+        return 1 / (1 - self.momentum)
+
+    @property
+    def local_time(self) -> float:
+        """T, the sum of the step sizes of a round."""
+        return self.local_steps * self.step_size
+
+    @property
+    def pulled_time(self) -> float:
+        """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
+
+        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0,
+        ...             noise=1.0, sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
+        >>> round(plan.pulled_time, 3)  # nearly the proximal point: κ
+        10.0
+        """
+        if not self.pull or self.step_size < 1e-9 * self.pull:  # floats could no longer tell what so weak a pull takes
+            return self.local_time
+        if self.step_size >= self.pull:  # devices take more and shorter steps, which never move a model by more
+            return self.pull
+        return -self.pull * math.expm1(self.local_steps * math.log1p(-self.step_size / self.pull))
+
+    @property
+    def counted_time(self) -> float:
+        """The time by which a record moves an upload with noise once, 2G/γ of it, as the plan's noise counts it."""
+        return self.local_time if self.strict and self.codec == 1 else self.pulled_time
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
+        return self.strict and (self.once or (self.law in OF_GAUSSIANS and self.codec > 1))
+
+    @property
+    def update_noise(self) -> float:
+        """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
+        if self.adaptive:
+            return self.noise / self.clip
+        return self.noise if self.on_upload else self.step_size * self.noise
+
+    @property
+    def upload_bound(self) -> float:
+        """B, the longest upload where noise is added to it."""
+        if self.protects.clips_update:
+            return 1.0 if self.adaptive else self.clip
+        # A pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound.
+        return UPLOAD_ROOM * self.clip * (self.counted_time if self.strict else self.local_time)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian, and not of whole numbers."""
+        return self.law not in LEAST_SCALE
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether the batches of a pass are a partition of the rows, and not sampled."""
+        return self.sampling == "partition"
+
+    @property
+    def passes_continue(self) -> bool:
+        """Whether a pass over a partition goes on in the device's next round, in the same order."""
+        return self.passes == "continue"
+
+    @property
+    def strict(self) -> bool:
+        """Whether the noise is whole, and no float carries any of it."""
+        return not self.gaussian and self.noise > 0
+
+    @property
+    def continues(self) -> bool:
+        """Whether a pass over the records goes on in a device's next round."""
+        return self.partitioned and self.passes_continue
+
+    @property
+    def batches_per_pass(self) -> int:
+        """E = ⌊m/γ⌋, the batches in one pass over the smallest device's records."""
+        return self.rows // self.batch
+
+    def to_dict(self) -> dict[str, str | int | float]:
+        """The plan as plain values, in the order of its fields; the last ones only if they are not the usual ones.
+
+        So a plan from before there was a choice keeps its digest, and what was signed under it.
+        """
+        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
+                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
+                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("momentum", 0.0), ("proximal", 0.0),
+                 ("schedule", "constant"), ("overflow", OVERFLOW), ("out_of_range", OUT_OF_RANGE),
+                 ("codec", OF_BEFORE["codec"])}  # fmt: skip
+        return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """The plan that `to_dict` described."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise PlanError(
+                "CH101", f'unknown key "{unknown[0]}" in a plan.', fix=f"Known: {', '.join(sorted(known))}."
+            )
+        needed = [field.name for field in fields(cls) if field.default is MISSING]
+        if missing := [name for name in needed if name not in values]:
+            raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
+        return cls(**OF_BEFORE | dict[str, Any](values))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, by which both sides know that they hold the same plan."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,170 @@
+"""How a round's sum is protected: who may drop out, who may collude, and when it may be opened."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from choral.core.errors import PlanError
+from choral.core.plan.checks import hold_plain_numbers, require_one_of, require_whole
+
+PRIVACY_BITS = 40  # what a sparse graph must have
+Adversary = Literal["curious", "lying"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureSum:
+    """How a round's sum is protected: who may drop out, who may collude, and when it may be opened.
+
+    `smallest_sum` is u_min, `threshold` is s, `colluders` is c of docs/secure-sum.md. `adversary` is the server
+    that the numbers must withstand: a lying one also needs s + u_min ≥ r + c + 1, and a complete graph.
+
+    >>> SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2).honest_noises("lying")
+    4
+    """
+
+    cohort: int
+    smallest_sum: int
+    threshold: int
+    colluders: int = 0
+    adversary: Adversary = "lying"
+    modulus_bits: Literal[16, 32, 64] = 32
+    lanes: Literal[1, 3] = 1
+    masks: Literal["single", "directed"] = "single"
+    graph: Literal["complete", "harary"] = "complete"
+    neighbours: int | None = None
+    mode: Literal["choral", "paper"] = "choral"
+
+    def __post_init__(self) -> None:
+        hold_plain_numbers(self)
+        require_whole("cohort", self.cohort, least=2)
+        require_whole("smallest_sum", self.smallest_sum, least=2, most=self.cohort)
+        require_whole("colluders", self.colluders, least=0, most=self.cohort - 1)
+        require_whole("threshold", self.threshold, least=1, most=self.cohort)
+        require_one_of("adversary", self.adversary, ("curious", "lying"))
+        require_one_of("masks", self.masks, ("single", "directed"))
+        require_one_of("graph", self.graph, ("complete", "harary"))
+        require_one_of("mode", self.mode, ("choral", "paper"))
+        self._require_room()
+        self._require_graph()
+        self._require_safe()
+
+    @classmethod
+    def for_cohort(cls, cohort: int, *, colluders: int | None = None, **other: Any) -> Self:  # noqa: ANN401 - other fields
+        """The default for a cohort: a quarter may drop out and a fifth collude, with a lying server.
+
+        From four devices on, one colluder at least is counted; with more of them fewer devices may drop out.
+
+        >>> SecureSum.for_cohort(100)
+        SecureSum(cohort=100, smallest_sum=75, threshold=74, colluders=20, adversary='lying', ...)
+        """
+        require_whole("cohort", cohort, least=2)
+        usual = max(cohort // 5, int(cohort >= 4))
+        counted = usual if colluders is None else require_whole("colluders", colluders, least=0, most=cohort - 1)
+        # A quarter may drop out, as far as the safe bound allows: 2·u_min − 1 ≥ r + c + 1 at s = u_min − 1.
+        smallest = min(cohort, max(-(-3 * cohort // 4), -(-(cohort + counted + 2) // 2)))
+        return cls(cohort=cohort, smallest_sum=smallest, threshold=smallest - 1, colluders=counted, **other)
+
+    @classmethod
+    def of_paper(cls, cohort: int, **other: Any) -> Self:  # noqa: ANN401 - as above
+        """Fig. 1's protocol as printed: directed seeds, no self masks; nobody may drop out and nobody colludes.
+
+        >>> SecureSum.of_paper(10).threshold
+        9
+        """
+        require_whole("cohort", cohort, least=2)
+        return cls(cohort=cohort, smallest_sum=cohort, threshold=cohort - 1, masks="directed", mode="paper", **other)
+
+    @property
+    def value_bits(self) -> int:
+        """q: the bits that one device's value may have, so that no sum of a cohort wraps: b ≥ q + ⌈log2 r⌉ + 1."""
+        lane_bits = 21 if self.lanes == 3 else self.modulus_bits
+        return lane_bits - (self.cohort - 1).bit_length() - 1
+
+    @property
+    def lying(self) -> bool:
+        """Whether the numbers withstand a lying server, and not only a curious one."""
+        return self.adversary == "lying"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether each device shares secrets with some others only."""
+        return self.graph == "harary"
+
+    @property
+    def failure(self) -> float:
+        """The chance per turn that an update is exposed: zero on a complete graph, at most 2^-40 on a sparse one."""
+        return 2.0**-PRIVACY_BITS if self.sparse else 0.0
+
+    @property
+    def self_masked(self) -> bool:
+        """Whether updates carry self masks; the paper's protocol has none."""
+        return self.mode != "paper"
+
+    def honest_noises(self, adversary: Adversary) -> int:
+        """r_eff: how many honest devices' noises are certainly in any sum that this adversary can open."""
+        if adversary == "curious":
+            return self.smallest_sum - self.colluders
+        if not self.lying:
+            raise PlanError(
+                "CH205",
+                "this secure sum claims nothing against a lying server.",
+                fix='Use a complete graph and adversary = "lying".',
+            )
+        return self.threshold + self.smallest_sum - self.cohort - self.colluders + 1
+
+    def _require_room(self) -> None:
+        if (self.modulus_bits, self.lanes) not in ((16, 1), (32, 1), (64, 1), (64, 3)):
+            raise PlanError(
+                "CH204",
+                f"modulus_bits = {self.modulus_bits!r} with lanes = {self.lanes!r}.",
+                fix="Use 16, 32 or 64 bits with 1 lane, or 64 bits with 3 lanes.",
+            )
+        if self.value_bits < 3:
+            raise PlanError(
+                "CH204",
+                f"a sum of {self.cohort:,} devices leaves {self.value_bits} bits for a value.",
+                fix="Use a larger modulus, one lane, or a smaller cohort.",
+            )
+
+    def _require_graph(self) -> None:
+        if self.sparse != (self.neighbours is not None):
+            raise PlanError(
+                "CH204", f"graph = {self.graph!r} with neighbours = {self.neighbours!r}.",
+                fix='Give neighbours with graph = "harary", and only there.',
+            )  # fmt: skip
+        if self.neighbours is not None and (
+            require_whole("neighbours", self.neighbours, least=2, most=self.cohort - 1) % 2
+        ):
+            raise PlanError("CH200", f"neighbours = {self.neighbours}.", fix="Must be even.")
+        if not self.self_masked and (self.sparse or self.smallest_sum < self.cohort or self.colluders):
+            raise PlanError(
+                "CH204",
+                "the paper's protocol has no drop-outs, no colluders and a complete graph.",
+                fix="Use SecureSum.of_paper(cohort).",
+            )
+
+    def _require_safe(self) -> None:
+        """The bounds of docs/secure-sum.md; one below any of them, somebody's update can be opened alone."""
+        if self.sparse:
+            if self.lying:
+                raise PlanError(
+                    "CH205",
+                    "a sparse graph is claimed against a curious server only: a lying one can choose it.",
+                    fix='Use graph = "complete", or adversary = "curious".',
+                )
+            within = self.threshold <= (self.neighbours or 0)
+        else:
+            within = self.colluders < self.threshold <= self.smallest_sum - 1
+        if not within:
+            raise PlanError(
+                "CH205",
+                f"threshold = {self.threshold}, colluders = {self.colluders}, smallest_sum = {self.smallest_sum}.",
+                fix="The threshold must be above colluders and below smallest_sum; at most neighbours, if sparse.",
+            )
+        least = self.cohort + self.colluders + 1
+        if self.lying and self.threshold + self.smallest_sum < least:
+            raise PlanError(
+                "CH205",
+                f"threshold + smallest_sum = {self.threshold + self.smallest_sum}, the safe bound is {least}.",
+                why="Below it a lying server can open one device's update.",
+                fix=f"Use SecureSum.for_cohort({self.cohort}), a larger threshold, or fewer colluders.",
+            )

@@ -1,0 +1,171 @@
+"""Zero-concentrated differential privacy: a Gaussian mechanism and the ways from ρ to (ε, δ) and back.
+
+Pure floats in log space, so that ε from 1e-6 to 1e4 and δ from 1e-300 to 0.5 come out right without any library.
+"""
+
+import math
+from typing import Literal
+
+from choral.core.errors import PlanError
+from choral.core.plan import require_number, require_one_of
+from choral.core.roots import root
+
+Conversion = Literal["paper", "optimal", "exact"]
+CONVERSIONS: tuple[Conversion, ...] = ("paper", "optimal", "exact")
+
+
+# Where the conversions are right to nine digits and more; the ends are far beyond use.
+SMALLEST_DELTA, LARGEST_DELTA = 1e-300, 0.999999
+_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-12, 1e12
+
+
+def require_delta(delta: object) -> float:
+    """δ as a float within the range of the conversions, or a PlanError.
+
+    >>> require_delta(1e-5)
+    1e-05
+    """
+    number = require_number("delta", delta, below=1.0)
+    if not SMALLEST_DELTA <= number <= LARGEST_DELTA:
+        raise PlanError("CH200", f"delta = {number:g}.", fix=f"Must be from {SMALLEST_DELTA:g} to {LARGEST_DELTA:g}.")
+    return number
+
+
+def gaussian(*, sensitivity: float, noise: float) -> float:
+    """ρ = Δ²/2σ² of a Gaussian mechanism (Lemma 1).
+
+    >>> gaussian(sensitivity=2.0, noise=2.0)
+    0.5
+    """
+    ratio = require_number("sensitivity", sensitivity) / require_number("noise", noise)
+    return 0.5 * ratio * ratio
+
+
+def convert(*, rho: float, delta: float, conversion: Conversion = "optimal") -> float:
+    """ε of ρ-zCDP at δ: `paper` (Lemma 3), `optimal` (Canonne, Kamath, Steinke 2020), `exact` (Gaussians only).
+
+    >>> [round(convert(rho=0.5, delta=1e-5, conversion=name), 4) for name in CONVERSIONS]
+    [5.2985, 4.7284, 4.3772]
+    """
+    rho, delta = require_number("rho", rho, closed=True), require_delta(delta)
+    require_one_of("conversion", conversion, CONVERSIONS)
+    if rho == 0:
+        return 0.0
+    if conversion == "paper" or rho > 1e20:  # where the conversions agree to nine digits, and this one is the largest
+        return rho + 2 * math.sqrt(rho * -math.log(delta))
+    rho = max(rho, 1e-290)  # below that, numbers lose their digits
+    return _optimal_epsilon(rho, delta) if conversion == "optimal" else gdp_epsilon(math.sqrt(2 * rho), delta)
+
+
+def rho_for(*, epsilon: float, delta: float, conversion: Conversion = "optimal") -> float:
+    """The largest ρ that stays within (ε, δ); the inverse of `convert`.
+
+    >>> round(convert(rho=rho_for(epsilon=2.0, delta=1e-5), delta=1e-5), 9)
+    2.0
+    """
+    epsilon, delta = require_number("epsilon", epsilon), require_delta(delta)
+    require_one_of("conversion", conversion, CONVERSIONS)
+    if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON:
+        raise PlanError("CH200", f"epsilon = {epsilon:g}.", fix="Must be from 1e-12 to 1e12.")
+    if conversion == "paper":
+        log_inverse = -math.log(delta)
+        return (epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))) ** 2
+    if conversion == "optimal":
+        return _optimal_rho(epsilon, delta)
+    mu = gdp_mu(epsilon, delta)
+    return 0.5 * mu * mu
+
+
+# Optimal conversion: ε = inf over α = 1+u of ρα + (ln 1/δ − ln α)/(α−1) + ln(1−1/α). Its derivative in α vanishes
+# exactly where ρu² + ln(1+u) = ln 1/δ, monotone in u; there ε = ρ(1+2u) − ln(1+1/u). Any u gives a valid bound.
+
+
+def _optimal_epsilon(rho: float, delta: float) -> float:
+    target = -math.log(delta)
+    high = math.sqrt(target / rho)
+    # In ln u, since u spans from 1e-300 to 1e300.
+    low = min(math.log(high), math.log(math.expm1(min(target, 700.0)))) - 1.0
+    while rho * math.exp(2 * low) + math.log1p(math.exp(low)) > target:
+        low -= 1.0
+    u = math.exp(root(lambda t: rho * math.exp(2 * t) + math.log1p(math.exp(t)) - target, low, math.log(high)))
+    epsilon = rho * (1 + u) + (target - math.log1p(u)) / u - math.log1p(1 / u)
+    return max(0.0, epsilon)
+
+
+def _optimal_rho(epsilon: float, delta: float) -> float:
+    target = -math.log(delta)
+
+    def excess(t: float) -> float:
+        u = math.exp(t)
+        return (target - math.log1p(u)) / u * (2 + 1 / u) - math.log1p(1 / u) - epsilon
+
+    # At ln(1+u) = ln 1/δ the excess is −ln(1+1/u) − ε < 0; it grows without bound as u falls.
+    high = math.log(math.expm1(target)) if target < 700 else target
+    low = high - 1.0
+    while excess(low) <= 0:
+        low -= 1.0
+    u = math.exp(root(excess, low, low + 1.0))
+    return (target - math.log1p(u)) / u / u
+
+
+def gdp_log_delta(epsilon_over_mu: float, mu: float) -> float:
+    """ln δ of μ-Gaussian DP at ε = μ·(ε/μ), from an integral of positive terms: nothing cancels.
+
+    >>> round(math.exp(gdp_log_delta(1.0, 1.0)), 9)
+    0.126936738
+    """
+    # δ = Φ(−a) − e^ε Φ(−a−μ), a = ε/μ − μ/2, is φ(a)·∫₀^∞ e^{−at−t²/2}(1−e^{−μt})dt. With t = exp(s − e^{−s}) both
+    # tails fall doubly exponentially, where the trapezoidal rule converges geometrically.
+    a = epsilon_over_mu - 0.5 * mu
+    if a < _CERTAIN:
+        return 0.0
+    total = 0.0
+    for step, (t, weight) in enumerate(_NODES):
+        term = weight * math.exp(-t * (a + 0.5 * t)) * -math.expm1(-mu * t)
+        total += term
+        if step > len(_NODES) // 2 and term < 1e-18 * total:
+            break
+    return -0.5 * a * a - _HALF_LOG_TWO_PI + math.log(total)
+
+
+_CERTAIN = -9.0  # Φ(9) is 1 to the last bit of a double
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+_STEP = 1 / 32
+_NODES = tuple(
+    (math.exp(s - math.exp(-s)), _STEP * math.exp(s - math.exp(-s)) * (1 + math.exp(-s)))
+    for s in (_STEP * k for k in range(-120, 120))
+)
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The exact ε of μ-Gaussian DP at δ.
+
+    >>> round(gdp_epsilon(1.0, 0.12693673750664397), 9)
+    1.0
+    """
+    log_delta = math.log(delta)
+    if gdp_log_delta(0.0, mu) <= log_delta:
+        return 0.0
+    # δ ≤ Φ(−a) ≤ e^{−a²/2} bounds a, and with it ε/μ = a + μ/2.
+    high = 0.5 * mu + math.sqrt(-2 * log_delta)
+    if mu > 1e11:  # where that bound is right to nine digits
+        return mu * high
+    low = max(0.0, 0.5 * mu + _CERTAIN)
+    return mu * root(lambda ratio: gdp_log_delta(ratio, mu) - log_delta, low, high)
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """The largest μ whose exact (ε, δ) curve passes below this point.
+
+    >>> round(gdp_mu(1.0, 0.12693673750664397), 9)
+    1.0
+    """
+    log_delta = math.log(delta)
+    reach = math.sqrt(-2 * log_delta)
+    low = 2 * epsilon / (math.sqrt(reach * reach + 2 * epsilon) + reach)  # where a = √(2 ln 1/δ)
+    high = low
+    while gdp_log_delta(epsilon / high, high) < log_delta:
+        high *= 2
+    if high == low:
+        low /= 2
+    return root(lambda mu: gdp_log_delta(epsilon / mu, mu) - log_delta, low, high)

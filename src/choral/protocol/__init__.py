@@ -1,1 +1,0 @@
-"""One round as two state machines, without I/O and without learning."""

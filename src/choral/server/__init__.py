@@ -1,0 +1,1 @@
+"""The server's half of a turn: nobody has to trust it."""

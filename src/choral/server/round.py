@@ -1,0 +1,394 @@
+"""The server's half of a turn: it adds what comes, and ends in a sum or an error. It has no I/O and no secrets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from choral.core.bonds import Bond, SealedSecret, check_words, edge_masks, lanes_hold, left_out, quarrels
+from choral.core.codec import Integers
+from choral.core.errors import ChoralError, SumError
+from choral.core.findings import Findings
+from choral.core.keys import KEY_SIZE, fingerprint
+from choral.core.masks import Mask, ring, self_mask
+from choral.core.messages import (
+    NONCE_BYTES,
+    Drop,
+    Edges,
+    Final,
+    Message,
+    Open,
+    OpenedKeys,
+    Opening,
+    Probe,
+    ProbeAnswer,
+    Ready,
+    Refusal,
+    Turn,
+    Upload,
+    Vector,
+    encode,
+    malformed,
+    pack,
+    pack_numbers,
+    unpack_for,
+)
+from choral.core.paths import announced
+from choral.core.probing import AskedProbes, Probes, faults
+from choral.core.terms import Cohort, context_of
+from choral.server.muster import Muster, read, where
+from choral.server.server_work import ServerWork
+
+Stage = Literal["upload", "probe", "edges", "final", "open", "done"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """What a turn releases: the sum in grid steps, and whose updates are in it.
+
+    `spoilt` is how many of its numbers are zero because they lay beyond what honest devices can send.
+    """
+
+    turn: Turn
+    integers: Integers
+    included: tuple[str, ...]
+    spoilt: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many updates were added."""
+        return len(self.included)
+
+
+class Round:
+    """One turn: send the outbox, feed what comes back, advance when time is up, until there is a sum.
+
+    What a late, silent or faulty device does is normal and only noted in `findings`; what ends the turn is raised by
+    `advance`. Uploads are added as they come and laid aside in `work`, which takes one back if its device was shown
+    another round, or falls silent before its masks can be removed.
+    """
+
+    def __init__(
+        self,
+        muster: Muster,
+        model: Vector,
+        *,
+        following: Muster | None = None,
+        work: ServerWork | None = None,
+        inquiry: Probes | None = None,
+    ) -> None:
+        muster.close()
+        self.inquiry = inquiry or Probes()
+        self.asked: AskedProbes | None = None  # the probes of the turn, once they are drawn
+        self.terms, self.turn, self.following = muster.terms, muster.turn, following
+        self.findings = Findings(terms=self.terms)
+        self.stage: Stage = "upload"
+        self.sum: Sum | None = None
+        self._nonces = dict(muster.nonces)
+        self._cohort = Cohort(self.terms, self.turn, self._nonces, b"")  # its ctx comes with the uploads
+        self._dropped: frozenset[int] = frozenset()
+        self._uploads: dict[int, Upload] = {}
+        self._bonds: dict[int, dict[int, Bond]] = {}
+        self._broken: set[int] = set()  # whose check lanes are not what they must be
+        self._work = work or ServerWork(self.terms.codec.word_bits)
+        self._edges: dict[int, dict[int, bytes]] = {}
+        self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
+        self._left_out: set[int] = set()  # before the probes
+        self._own_masks: dict[int, Mask] = {}
+        self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened
+        self._held: Sum | None = None  # until an audit is over
+        self._failed: SumError | None = None
+        self._outbox = announced(self.terms, self.turn, self._nonces, model)
+
+    @property
+    def included(self) -> tuple[int, ...]:
+        """U: the cohort without those who dropped out so far."""
+        return tuple(number for number in self._cohort.numbers if number not in self._dropped)
+
+    @property
+    def uploaded(self) -> tuple[int, ...]:
+        """Everybody who has sent an update, and so was charged for it, included or not."""
+        return tuple(sorted(self._uploads))
+
+    def outbox(self) -> Mapping[int, bytes]:
+        """What is to be sent now, by device number."""
+        return self._outbox
+
+    def receive(self, sender: int, frame: Vector) -> None:
+        """Take one reply; a reply that is late, repeated or wrong counts as silence."""
+        try:
+            message, vector = read(self.terms, sender, frame)
+            if self.following is not None:
+                self.following.note(sender, message)
+            if message.turn == self.turn and sender in self._nonces and sender not in self._dropped:
+                self._take(sender, message, vector)
+        except ChoralError as error:
+            self.findings.fault(sender, error.code)
+
+    def _take(self, sender: int, message: Message, vector: Vector) -> None:
+        match message, self.stage:
+            case Upload(), "upload" if sender not in self._uploads:
+                self._add(sender, message, vector)
+            case ProbeAnswer(), "probe" if self.asked is not None:
+                self.asked.take(sender, message)
+            case OpenedKeys(), "open" if sender not in self._pairs:
+                self._take_pairs(sender, message)
+            case Edges(), "edges" if sender not in self._edges:
+                self._take_edges(sender, message)
+            case Opening(), "final" if sender not in self._keys:
+                self._take_keys(sender, message)
+                if self.following is not None and message.ready is not None:
+                    nonce, signature = message.ready[:NONCE_BYTES], message.ready[NONCE_BYTES:]
+                    ready = Ready(turn=self.following.turn, device=sender, nonce=nonce, signature=signature)
+                    self.following.note(sender, ready)
+            case Refusal(), _:
+                self.findings.refuse(sender, message)
+
+    def _take_edges(self, sender: int, message: Edges) -> None:
+        """Keep the pair keys that a device reveals, if they are those that it committed to; else it has dropped out."""
+        dropped = set(self._cohort.neighbours(sender)) & self._dropped
+        edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
+        for other, key in edges.items():
+            bond = self._bonds[sender][other]
+            shown = check_words(self.terms, edge_masks(key, sender, other)).tobytes()
+            if (fingerprint(key, self._cohort.context), shown) != (bond.edge, bond.checks):
+                self.findings.name(sender, "revealed another mask key than it had laid down")
+                return
+        self._edges[sender] = edges
+
+    def _take_keys(self, sender: int, message: Opening) -> None:
+        """Keep the envelope keys that a device reveals, as far as they are those that it committed to."""
+        keys = unpack_for(message.keys, KEY_SIZE, self._holders(sender))
+        laid, context = self._bonds[sender], self._cohort.context
+        right = {owner: key for owner, key in keys.items() if fingerprint(key, context) == laid[owner].takes}
+        if right != keys:
+            self.findings.name(sender, "revealed another envelope key than it had laid down")
+        self._keys[sender] = right
+
+    def _holders(self, number: int) -> set[int]:
+        """The included neighbours of an included device: they hold its shares, and it holds theirs."""
+        return self._bonds[number].keys() - self._dropped
+
+    def _add(self, sender: int, message: Upload, vector: Vector) -> None:
+        self._agree_on(message.context)
+        expected = set(self._cohort.neighbours(sender)) if self.terms.self_masked else set()
+        bonds = Bond.read_all(self.terms, message.bonds, expected)
+        if len(message.checks) != self.terms.check_bytes:
+            raise malformed("check lanes of another size than the words")
+        words = np.frombuffer(vector, ring(self.terms.codec.word_bits))
+        if not lanes_hold(self.terms, words, [message.checks, *(bond.checks for bond in bonds.values())]):
+            self._broken.add(sender)
+        self._work.add(sender, vector, keep=self.terms.self_masked)
+        self._uploads[sender], self._bonds[sender] = message, bonds
+
+    def advance(self) -> None:
+        """Time is up for this step: go on with those who answered, or raise SumError."""
+        if self.stage == "upload":
+            silent = self._misled() | (self._nonces.keys() - self._uploads.keys())
+            self._left_out = silent | self._lying(silent)
+            if self.terms.probes:
+                self._probe()
+            else:
+                self._drop(self._left_out, "sent a masked update")
+        elif self.stage == "probe":
+            self._drop(self._left_out | self._judged(), "answered their probes")
+        elif self.stage == "edges":
+            self._drop(set(self.included) - self._edges.keys(), "revealed the masks of the dropped")
+        elif self.stage == "final":
+            self._finish()
+        elif self.stage == "open":
+            self._take_apart()
+
+    def _probe(self) -> None:
+        """Ask everybody whose upload is here and of use: all of them are fixed by now, and nobody knew the probes."""
+        left = [number for number in self._cohort.numbers if number not in self._left_out]
+        if len(left) < self.terms.secure.smallest_sum:
+            raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
+        uploads = ((number, self._work.vectors[number]) for number in left)  # one at a time: some may be in a file
+        self.asked = AskedProbes.of(self._cohort, uploads, self.inquiry)
+        probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
+        self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
+
+    def _judged(self) -> set[int]:
+        """Who is left out by the answers: the silent, and as many of the refused as the sum can spare."""
+        assert self.asked is not None  # noqa: S101 - set when this stage began
+        answers = self.asked.answers
+        most = max(0, len(answers) - self.terms.secure.smallest_sum)
+        return {*(self.asked.digests.keys() - answers.keys()), *self.inquiry.judge(answers, most)}
+
+    def _finish(self) -> None:
+        """The sum; where it fails its checks, and for an audit, the turn is opened before anything else happens."""
+        openable = self.terms.opened_turns > 0
+        try:
+            self._held = self._open()
+        except SumError as error:
+            if not (self._own_masks and openable):
+                raise
+            self._failed = error
+        if self._failed is not None or (self.inquiry.audit and openable):
+            self.stage, self._outbox = "open", dict.fromkeys(self.included, encode(Open(turn=self.turn)))
+        else:
+            self.sum, self.stage, self._outbox = self._held, "done", {}
+
+    def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
+        """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
+        keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
+        laid, context = self._bonds[sender], self._cohort.context
+        right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
+        if right != keys:
+            self.findings.name(sender, "revealed another mask key than it had laid down")
+        self._pairs[sender] = right
+
+    def _take_apart(self) -> None:
+        """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
+        found = faults(
+            self.asked, self._cohort, self.included, self._work.vectors, self._own_masks, self._edges, self._pairs
+        )
+        for number, fault in found.items():
+            self.findings.name(number, fault)
+        self._work.vectors.clear()
+        named = self.findings.named.keys() & set(self.included)
+        self.stage, self._outbox = "done", {}
+        if self._failed is None and not named:
+            self.sum = self._held
+            return
+        failed = self._failed or SumError("CH505", "an audit found false uploads or answers.")
+        raise self._discarded(failed.code, f"{failed.what} The turn was opened, and {len(named)} are named;")
+
+    def _misled(self) -> set[int]:
+        """The devices that were shown another round, by the ctx that they masked for; the others' ctx is the turn's.
+
+        Where all agree, the server need not hash its model: masks of one ctx cancel, and who could change every
+        device's view on the way could change the masked numbers as well.
+        """
+        seen = {upload.context for upload in self._uploads.values()}
+        context = seen.pop() if len(seen) == 1 else self._own_context()
+        self._agree_on(context)
+        misled = {number for number, upload in self._uploads.items() if upload.context != context}
+        for number in misled:
+            self.findings.fault(number, "CH604")
+        return misled
+
+    def _lying(self, silent: set[int]) -> set[int]:
+        """Who must be left out: whose lanes are false by its own account, and one end of each pair that quarrels."""
+        broken = self._broken - silent
+        for number in broken:
+            self.findings.name(number, "sent check lanes that do not say 1 and 0")
+        pairs = quarrels(self.terms, {n: bonds for n, bonds in self._bonds.items() if n not in silent | broken})
+        self.findings.quarrels |= pairs
+        return broken | left_out(pairs, self._cohort.context)
+
+    def _own_context(self) -> bytes:
+        sent = next(iter(self._outbox.values()))
+        model = memoryview(sent)[len(sent) - self.terms.model_bytes :]
+        return context_of(self.terms, self.turn, model, self._nonces)
+
+    def _agree_on(self, context: bytes) -> None:
+        if self._cohort.context != context:
+            self._cohort = Cohort(self.terms, self.turn, self._nonces, context)
+
+    def _drop(self, silent: set[int], did: str) -> None:
+        self._dropped |= silent
+        included = self.included
+        if len(included) < self.terms.secure.smallest_sum:
+            raise self._too_few(len(included), len(self._nonces), self.terms.secure.smallest_sum, did)
+        for number in silent & self._uploads.keys():
+            self._work.take_back(number)
+        if silent:
+            # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
+            self.stage, self._edges = "edges", {}
+            self._outbox = dict.fromkeys(included, encode(Drop(turn=self.turn, dropped=pack_numbers(self._dropped))))
+        elif self.terms.self_masked:
+            self.stage, self._outbox = "final", self._final_outbox()
+            if not self.terms.opened_turns:
+                self._work.vectors.clear()
+        else:
+            self.stage = "final"
+            self.advance()
+
+    def _final_outbox(self) -> dict[int, bytes]:
+        following = self.following
+        outbox = {} if following is None else following.outbox()
+        for number in self.included:
+            turn = following.turn if following is not None and number in outbox else None
+            outbox[number] = encode(Final(turn=self.turn, following=turn))
+        return outbox
+
+    def _open(self) -> Sum:
+        terms = self.terms
+        added = [
+            mask
+            for one, edges in self._edges.items()
+            for other in edges
+            for mask in edge_masks(edges[other], one, other)
+        ]
+        if terms.self_masked:
+            self._own_masks = self._self_masks()
+            added += self._own_masks.values()
+        total, count = self._work.unmasked([mask.undone() for mask in added]), len(self.included)
+        spoilt = terms.codec.contain(total, terms.parameters, count=count)
+        try:
+            integers = terms.codec.decode(total, terms.parameters, count=count, consume=True)
+        except SumError as error:
+            # All keys are right, so nothing says whose words are false.
+            what = f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
+            raise self._discarded(error.code, what) from None
+        if self.asked is not None and not self.asked.belong_to(integers, self.included):
+            raise self._discarded("CH505", "the answers to the probes are not those of the opened sum;")
+        included = tuple(terms.ids[number] for number in self.included)
+        return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
+
+    def _self_masks(self) -> dict[int, Mask]:
+        """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
+        holders = {owner: self._opened_by(owner) for owner in self.included}
+        enough = self.terms.secure.threshold
+        secrets = self._work.opened([self._sealed(owner, able[:enough]) for owner, able in holders.items()])
+        known = dict(zip(holders, secrets, strict=True))
+        found = {owner: self._self_mask(owner, able, known[owner]) for owner, able in holders.items()}
+        masks = {owner: mask for owner, mask in found.items() if mask is not None}
+        if len(masks) == len(found):
+            return masks
+        raise self._discarded(
+            "CH504",
+            f"the self masks of {len(found) - len(masks)} of {len(found)} can't be opened; no sum was released;",
+            fix="Try the round again without the devices that broke the protocol.",
+        )
+
+    def _opened_by(self, owner: int) -> list[int]:
+        """Who has opened a device's share, or CH503 if they are too few."""
+        holders, threshold = self._holders(owner), self.terms.secure.threshold
+        able = sorted(holder for holder in holders if owner in self._keys.get(holder, ()))
+        if len(able) < threshold:
+            raise self._too_few(len(able), len(holders), threshold, "opened its share of a self mask")
+        return able
+
+    def _sealed(self, owner: int, holders: list[int]) -> SealedSecret:
+        promise = self._uploads[owner].commitment
+        return SealedSecret.of(self._cohort, owner, promise, self._bonds[owner], self._keys, holders)
+
+    def _self_mask(self, owner: int, holders: list[int], secret: bytes | None) -> Mask | None:
+        """A device's self mask, or None: all that can be wrong with it now is what the device itself committed to."""
+        if secret is None:  # some of the shares that it has dealt are wrong, perhaps not all
+            secret = self._sealed(owner, holders).opened()
+            self.findings.name(owner, "sealed shares that do not open what it committed to")
+        if secret is None:
+            return None
+        mask = self_mask(secret, self._cohort.context, self.terms.ids[owner])
+        if check_words(self.terms, [mask]).tobytes() != self._uploads[owner].checks:
+            self.findings.name(owner, "sent check lanes that do not say 1 and 0")
+            return None
+        return mask
+
+    def _discarded(
+        self, code: str, what: str, fix: str = "Try the round again, if possible with other devices."
+    ) -> SumError:
+        charged = f"the {len(self._uploads)} that sent an update are charged to be safe{self.findings}."
+        return SumError(code, f"{what} {charged}", where=where(self.turn), fix=fix)
+
+    def _too_few(self, answered: int, asked: int, needed: int, did: str) -> SumError:
+        return self._discarded(
+            "CH503",
+            f"{answered} of {asked} devices {did}, {needed} needed; the server learned nothing;",
+            fix="Try the round again: every attempt has fresh masks, fresh noise and its own charge.",
+        )
