@@ -17,7 +17,7 @@ from choral.convergence_bounds import step_condition
 from choral.core.errors import LedgerError, PlanError
 from choral.core.events import Gaussian, epsilon_of
 from choral.core.ledger import Balance, Charge, Reservation
-from choral.core.mechanisms.poisson import sampled
+from choral.core.mechanisms import sampled
 from choral.core.plan import Budget
 from choral.planner import once_numbers, plan_for, proposal_of, task_of
 from choral.planner.on_sums import advice_on_sums

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral.audit.once import once_case
-from choral.core.mechanisms.noise_once import movement
+from choral.core.mechanisms import movement
 from choral.learning import once
 
 FEW = 100_000

@@ -13,7 +13,7 @@ RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
-MECHANISMS, PARTITION = "choral.core.mechanisms:", "choral.core.mechanisms.partition:"
+MECHANISMS = "choral.core.mechanisms:"
 EXPOSURE = "choral.core.exposure:"
 EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "choral.accounting.published:"
 BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
@@ -211,21 +211,21 @@ MUTANTS = [
         "sum(charge.plan == run for charge in charges) if since is None else since",
         "sum(charge.plan == run for charge in charges) if since else 0", RE_ORDERED),
     # Accounting
-    bug("sensitivity of a removal for a replacement", PARTITION + "composed", "2 / part.noise_multiplier",
+    bug("sensitivity of a removal for a replacement", MECHANISMS + "composed", "2 / part.noise_multiplier",
         "1 / part.noise_multiplier",
         TIGHT),
     bug("charged for r instead of r_eff", EXPOSURE + "Exposure.honest_noises",
         "self.cohort - self.dropouts - self.colluders", "self.cohort",
         "tests/privacy/test_mechanisms.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
-    bug("charged for one use of a record only", PARTITION + "composed", "uses / honest_noises", "1 / honest_noises",
+    bug("charged for one use of a record only", MECHANISMS + "composed", "uses / noises", "1 / noises",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("sampled steps by removal", "choral.core.loss_grid:of_step", "cells(-1.0)", "cells(0.0)",
         "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
     bug("rare failures not taken from δ", EVENTS + "epsilon_of", "delta - spent", "delta",
         "tests/privacy/test_events.py::test_an_events_own_delta_is_taken_from_the_whole"),
-    bug("Theorem 1 called valid for stretching steps", PUBLISHED + "_stretching", "part.lipschitz",
-        "1.0 if part.lipschitz is None else part.lipschitz",
+    bug("Theorem 1 called valid for stretching steps", PUBLISHED + "_stretching", "lipschitz(part)",
+        "1.0 if lipschitz(part) is None else lipschitz(part)",
         "tests/privacy/test_published.py::test_theorem_1_is_valid_exactly_where_a_proved_rule_covers_it"),
     # Ledger
     bug("a full budget is spent on", BALANCE + "check",
@@ -349,7 +349,7 @@ MUTANTS = [
     bug("rows that are longer than declared", "choral.learning.once:shortened",
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
-    bug("half of what one record moves", "choral.core.mechanisms.noise_once:movement",
+    bug("half of what one record moves", MECHANISMS + "movement",
         "2 * plan.clip / plan.batch * plan.pulled_time", "plan.clip / plan.batch * plan.pulled_time",
         "tests/privacy/test_mechanisms_noise_once.py::"
         "test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor"),
@@ -385,8 +385,8 @@ MUTANTS = [
     bug("persons that are drawn by their rows", "choral.learning.owners:in_order",
         "np.argsort(np.argsort(first))[code.ravel()]", "np.arange(len(persons)) % len(first)",
         "tests/learning/test_persons.py::test_replacing_a_person_changes_no_other_unit"),
-    bug("a person's charge that says record", "choral.core.mechanisms:against_everyone",
-        "adjacency_of(part)", "'one record replaced'",
+    bug("a person's charge that says record", "choral.core.entries:UploadCosts.charge",
+        "adjacency_of(self.plan)", "'one record replaced'",
         "tests/run/test_persons.py::test_every_place_that_names_what_is_protected_says_person"),
     bug("a device's update clipped to twice its bound", RECIPE + "Recipe.of",
         "plan.upload_bound", "2 * plan.upload_bound",
@@ -440,7 +440,7 @@ MUTANTS = [
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
-    bug("the sum still counts next to probes", MECHANISMS + "with_secure_sum",
+    bug("the sum still counts next to probes", MECHANISMS + "sum_uncounted",
         'if part.probes:\n    return f"each device answers {part.probes} probes of its update, '
         'so the server sees more than sums"', "pass",
         "tests/privacy/test_mechanisms.py::"

@@ -8,7 +8,7 @@ from tests.mutants.catalogue import LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
 CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
-READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
+READER, COSTS = "choral.record.reader:", "choral.accounting.costs:Costs."
 KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 
 TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_relay.py::"

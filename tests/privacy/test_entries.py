@@ -2,10 +2,10 @@
 
 import pytest
 
-from choral.core.entries import SUMS, Charge, Reservation
+from choral.core.entries import Charge, Reservation
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Poisson
-from choral.core.rules import EVERYONE
+from choral.core.exposure import EVERYONE, SUMS
 
 LARGE, SMALL = Gaussian(mu=0.2), Gaussian(mu=0.1)
 SAMPLED = Poisson(noise_multiplier=2.0, probability=0.1, steps=3)

@@ -17,9 +17,9 @@ from choral.core import chain
 from choral.core.chain import parse
 from choral.core.errors import LedgerError, PlanError, StorageError
 from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
+from choral.core.exposure import EVERYONE
 from choral.core.ledger import Balance, Charge, Ledger, Receipt, Reservation
 from choral.core.plan import Budget
-from choral.core.rules import EVERYONE
 
 TWO = Budget(epsilon=2.0, delta=1e-5)
 HERE = Path(__file__).parent

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from choral.core.events import Gaussian, epsilon_of
-from choral.core.renyi import best_epsilon
-from choral.core.zcdp import convert
+from choral.core.zcdp import best_epsilon, convert
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.1])

@@ -10,11 +10,11 @@ from scipy.stats import norm
 
 import choral
 from choral import config
+from choral.accounting.costs import NO_LIMIT
+from choral.accounting.proofs import with_secure_sum
 from choral.cli import main
-from choral.core.costs import NO_LIMIT
 from choral.core.errors import ChoralError
 from choral.core.ledger import Ledger
-from choral.core.mechanisms import with_secure_sum
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify

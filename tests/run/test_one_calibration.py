@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binom
 
 from choral.accounting.calibrate import calibrated
+from choral.accounting.costs import Costs
 from choral.cli.demo import PAPER
-from choral.core.costs import Costs
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.core.poisson import rounded_coin
 from choral.learning.batches import drawer_of

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from choral.accounting import groups
-from choral.core.costs import Costs
+from choral.accounting.costs import Costs
 from choral.core.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
 from choral.core.poisson import overflow, rounded_coin
 from choral.core.private_sums import SumPrice

@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from choral.accounting import published
+from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import Conditions, Loss, against_everyone, exposed, of_clipped_updates, with_secure_sum
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
-from choral.core.exposure import Conditions, Exposure, in_crowd, rounds_each
-from choral.core.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
+from choral.core.exposure import Exposure, in_crowd
 from choral.core.plan import OUT_OF_RANGE, Budget, Plan, require_number, require_one_of
 from choral.core.plan.poisson_room import MOST_ROUNDED, OVERFLOW
 from choral.core.poisson import OWN_COIN, rounded_coin
-from choral.core.rules import Loss
 from choral.core.zcdp import rho_for
 
 Rule = Literal[
@@ -178,7 +178,7 @@ def smallest_noise(
 
     With `other`, an event that takes a part of the budget, both together stay within it.
 
-    >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
+    >>> part = exposed(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
     >>> noise = smallest_noise(part, Budget(epsilon=2.0, delta=1e-5))
     >>> 0.999 <= loss_under("proved", replace(part, noise=noise)).epsilon(1e-5) / 2.0 <= 1.0
     True
@@ -223,7 +223,7 @@ def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, other: Ga
         return part.noise * event.mu / mu * (1 + _SLACK)
     if isinstance(event, Poisson):
         # Without sampling this multiplier would do, so with sampling it is too much.
-        enough = part.noise * (2 * math.sqrt(part.steps) / mu) / event.noise_multiplier
+        enough = part.noise * (2 * math.sqrt(part.rounds * part.local_steps) / mu) / event.noise_multiplier
         return _search(epsilon_at, budget.epsilon, enough)
     # Skellam noise costs a little more than the discrete Gaussian, whose noise has a closed form.
     enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule, other=other)
@@ -235,7 +235,7 @@ def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, other: Ga
 def most_rounds(part: Exposure, budget: Budget, rule: str = "proved") -> int:
     """The most rounds that the exposure's noise allows within the budget; `part.rounds` is not used.
 
-    >>> part = Exposure.of(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
+    >>> part = exposed(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
     >>> most_rounds(part, Budget(epsilon=2.0, delta=1e-5))
     15
     """
@@ -268,7 +268,7 @@ def noise_for(
     ...                 rows=2440, batch=244, clip=1.0), 6)
     0.004902
     """
-    part = Exposure.of(noise=1.0, **numbers)
+    part = exposed(noise=1.0, **numbers)
     most = math.inf if most_noise is None else require_number("most_noise", most_noise)
     return smallest_noise(part, Budget(epsilon=epsilon, delta=delta), rule, most_noise=most)
 

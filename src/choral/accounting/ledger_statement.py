@@ -1,6 +1,6 @@
 """The statement of a ledger as a record: what was spent of which limit, by which rules and against whom."""
 
-from choral.core.entries import SUMS
+from choral.core.exposure import SUMS
 from choral.core.ledger import Ledger
 from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import against_everyone
 from choral.attack.membership import FALSE_ALARMS, most_true_positives, sampling_error, true_positives
 from choral.attack.reconstruct import (
     Cells,
@@ -24,12 +26,10 @@ from choral.attack.reconstruct import (
 )
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
-from choral.core.exposure import rounds_each
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.keys import Identity, Roster, digest
 from choral.core.masks import Stream, Words, add_masks, pair_masks, self_mask
-from choral.core.mechanisms import against_everyone
 from choral.core.plan import require_whole
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm

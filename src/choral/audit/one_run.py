@@ -14,10 +14,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from choral.accounting.costs import rounds_each
 from choral.audit.bounds import one_run_epsilon
 from choral.audit.canary import SIGHTS, Sight, View, claims, require_gaussian
 from choral.backends.vectorised import Vectorised
-from choral.core.exposure import rounds_each
 from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.norms import clip_factor, norm

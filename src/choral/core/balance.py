@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from choral.core.cover import counted, currency_of, together
 from choral.core.display import figures_up
-from choral.core.entries import SUMS, Charge, Reservation
+from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError
 from choral.core.events import Event, Gaussian, Zcdp, epsilon_of
+from choral.core.exposure import ADJACENCY, EVERYONE, MIXED_ADJACENCY, SUMS
 from choral.core.plan import Budget
-from choral.core.rules import ADJACENCY, EVERYONE, MIXED_ADJACENCY
 
 LEAK = 1 / 16  # the share of δ that is kept for the leaks of later studies, once there are any
 _SLACKS = (1 / 32, 1 / 4)  # of that share, what a later study may take to be covered by a Gaussian

@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from choral.core import poisson
-from choral.core.discrete import skellam_divergence
-from choral.core.events import Event, Gaussian, Poisson, Skellam, Zcdp
+from choral.core.events import Event, Gaussian, Poisson, Skellam, Zcdp, skellam_divergence
 
 # What adds up in a ledger. It follows from the studies that were reserved before the first charge, and never changes.
 Currency = Literal["mu", "rho", "rho at whole orders"]

@@ -1,18 +1,19 @@
-"""What a ledger takes down: an upload that is paid for, and all the uploads that a study may make."""
+"""What a ledger takes down: an upload that is paid for, and all that a study may make; and what they cost a device."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 from choral.core import events
 from choral.core.errors import PlanError
 from choral.core.events import Event
-from choral.core.plan import require_whole
-from choral.core.rules import ADJACENCY, EVERYONE
+from choral.core.exposure import ADJACENCY, EVERYONE, SUMS, Exposure, adjacency_of, exposure_of
+from choral.core.mechanisms import charging, sum_uncounted
+from choral.core.plan import Plan, SecureSum, require_whole
 
-SUMS = "a server that sees only sums"
 _MOST_UPLOADS = 10**7
 _PLAIN_FIELDS = ("rule", "plan", "adversary", "adjacency")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -138,3 +139,76 @@ class Reservation:
     def of_sums(self) -> Self:
         """The same reservation as a server counts it that sees only sums."""
         return replace(self, uploads=self.summed or self.uploads, adversary=SUMS, summed=())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UploadCosts:
+    """What each upload of a run costs one device, from public numbers alone: so that anybody can compute it again.
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=3, rows=8, batch=4, step_size=0.5, clip=1.0, noise=1.0)
+    >>> UploadCosts(plan=plan, secure=SecureSum.for_cohort(2), rows=9).charge(0, run="9f3c", round_number=1).rule
+    'S5'
+    """
+
+    plan: Plan
+    secure: SecureSum
+    rows: int  # the device's own
+
+    def exposure(self, rounds: int) -> Exposure:
+        """What the device's records are exposed to in so many rounds."""
+        return exposure_of(self.plan, self.secure, rows=self.rows, rounds=rounds)
+
+    @cached_property
+    def one_round(self) -> Exposure:
+        """What they are exposed to in one round."""
+        return self.exposure(1)
+
+    @cached_property
+    def _events(self) -> dict[int, Event]:
+        """What `event` has said, by the rounds before: all are asked for again after each round."""
+        return {}
+
+    def event(self, rounds_before: int) -> Event:
+        """What one more round costs after so many; rare failures of batch room and range included."""
+        if rounds_before not in self._events:
+            self._events[rounds_before] = self._event(rounds_before, 1, self.charged_delta(1))
+        return self._events[rounds_before]
+
+    def sum_event(self, rounds_before: int) -> Event | None:
+        """The same against a server that sees only sums; None where nothing less is proved of it."""
+        if sum_uncounted(self.one_round):
+            return None
+        return self._event(rounds_before, self.one_round.honest_noises, self.charged_delta(1) + self.secure.failure)
+
+    def _event(self, rounds_before: int, noises: int, delta: float) -> Event:
+        event = charging(self.one_round).event(self.one_round, range(rounds_before, rounds_before + 1), noises)
+        return replace(event, delta=event.delta + delta)
+
+    def charged_delta(self, rounds: int) -> float:
+        """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on.
+
+        With the secure sum a sparse graph takes its own share in addition.
+        """
+        return rounds * (self.plan.overflow + self.plan.out_of_range) / self.plan.rounds
+
+    def charge(self, rounds_before: int, *, run: str, round_number: int, attempt: int = 0) -> Charge:
+        """What the device is charged for one upload of a run, after so many in the same run."""
+        return Charge(
+            rule=charging(self.one_round).rule,
+            plan=run,
+            round=round_number,
+            attempt=attempt,
+            event=self.event(rounds_before),
+            summed=self.sum_event(rounds_before),
+            adjacency=adjacency_of(self.plan),
+        )
+
+    def reservation(self, uploads: range, *, run: str) -> Reservation:
+        """What the device reserves for these uploads of a run, counted from 0: fixed before the first."""
+        return Reservation(
+            rule=charging(self.one_round).rule,
+            plan=run,
+            uploads=tuple(map(self.event, uploads)),
+            summed=tuple(event for before in uploads if (event := self.sum_event(before)) is not None),
+            adjacency=adjacency_of(self.plan),
+        )

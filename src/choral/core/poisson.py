@@ -12,9 +12,7 @@ from typing import Any
 from choral.core import loss_grid
 from choral.core.errors import PlanError
 from choral.core.plan import require_number, require_whole
-from choral.core.renyi import best_epsilon
-from choral.core.roots import root
-from choral.core.zcdp import gdp_epsilon
+from choral.core.zcdp import best_epsilon, gdp_epsilon, root
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
 

@@ -4,11 +4,11 @@ Pure floats in log space, so that ε from 1e-6 to 1e4 and δ from 1e-300 to 0.5 
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 from choral.core.errors import PlanError
 from choral.core.plan import require_number, require_one_of
-from choral.core.roots import root
 
 Conversion = Literal["paper", "optimal", "exact"]
 CONVERSIONS: tuple[Conversion, ...] = ("paper", "optimal", "exact")
@@ -169,3 +169,63 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     if high == low:
         low /= 2
     return root(lambda mu: gdp_log_delta(epsilon / mu, mu) - log_delta, low, high)
+
+
+def best_epsilon(divergence: Callable[[float], float], delta: float, *, whole_orders: bool = False) -> float:
+    """The least ε that any Rényi order proves at δ (Canonne, Kamath, Steinke 2020, Proposition 12).
+
+    >>> round(best_epsilon(lambda order: 0.5 * order, 1e-5) / convert(rho=0.5, delta=1e-5), 6)
+    1.0
+    """
+    log_inverse = -math.log(delta)
+
+    if not divergence(2.0) < 1e290:
+        return math.inf
+
+    def bound(t: float) -> float:
+        shift = math.exp(t)  # the order less 1, which a float that is near 1 would lose
+        if whole_orders:
+            shift = max(1.0, math.floor(shift + 0.5))
+        order = 1 + shift
+        return divergence(order) + (log_inverse - math.log(order)) / shift - math.log1p(1 / shift)
+
+    # Each order alone is sound. The search starts around the one that would suit a Gaussian, and goes far beyond it.
+    start = 0.5 * math.log(2 * log_inverse / max(divergence(2.0), 1e-290))
+    best = min((start - 4 + 0.5 * k for k in range(33)), key=bound)
+    width = 0.5
+    while width > 1e-4:
+        width /= 2
+        best = min((best - width, best, best + width), key=bound)
+    return max(0.0, bound(best))
+
+
+def root(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-15) -> float:
+    """The zero of a monotone function between low and high, to a relative tolerance (Ridders 1979).
+
+    >>> round(root(lambda x: x * x - 2, 1, 2), 12)
+    1.414213562373
+    """
+    at_low, at_high = function(low), function(high)
+    if at_low == 0 or at_high == 0:
+        return low if at_low == 0 else high
+    if (at_low > 0) == (at_high > 0):
+        raise ValueError("no change of sign in the bracket")
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        at_middle = function(middle)
+        scale = math.sqrt(at_middle * at_middle - at_low * at_high)
+        if at_middle == 0 or scale == 0:
+            return middle
+        point = middle + (middle - low) * math.copysign(at_middle, at_low * at_middle) / scale
+        at_point = function(point)
+        if at_point == 0:
+            return point
+        for x, value in sorted(((middle, at_middle), (point, at_point))):
+            if (value > 0) == (at_low > 0):
+                low, at_low = max(low, x), value
+            elif x <= high:
+                high, at_high = x, value
+                break
+        if high - low <= tolerance * max(abs(low), abs(high)):
+            break
+    return 0.5 * (low + high)

@@ -4,16 +4,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from choral.core.costs import NO_LIMIT, Costs, most_uploads, spare_uploads
+from choral.accounting.costs import NO_LIMIT, Costs, most_uploads, rounds_each, spare_uploads
 from choral.core.display import up
 from choral.core.errors import LedgerError
 from choral.core.events import epsilon_of
-from choral.core.exposure import rounds_each
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.ledger import Balances, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.printable import count
 from choral.core.private_sums import RULE
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.run.agreement import Agreement
 from choral.run.questions import AskTerms, plan_of_questions, reserve_questions
 

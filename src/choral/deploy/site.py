@@ -12,18 +12,16 @@ import numpy as np
 
 from choral import config
 from choral.accounting.calibrate import within_draws
+from choral.accounting.costs import Costs, rounds_each, spare_uploads
+from choral.accounting.words import seen_by, words_of
 from choral.core.chain import Receipt
-from choral.core.costs import Costs, spare_uploads
 from choral.core.display import figures_up, up
 from choral.core.errors import ConfigError, StorageError, TrustError
 from choral.core.events import epsilon_of
-from choral.core.exposure import rounds_each
 from choral.core.hybrid import HYBRID, available
 from choral.core.keys import Identity, check_name
 from choral.core.ledger import Charge, Ledger
-from choral.core.mechanisms import mechanism_of
 from choral.core.printable import count
-from choral.core.rules import seen_by
 from choral.core.vault import FileStore, Memory, Vault
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
@@ -412,7 +410,7 @@ class Home:
             adversary=by.adversary,
             law=study.plan.law,
             noise=study.plan.noise,
-            noise_on=mechanism_of(study.plan).noise_on,
+            noise_on=words_of(study.plan).noise_on,
             delta=delta,
             epsilon_a_round=epsilon_of([held.costs.event(0, 0)], delta),
             epsilon_planned=cost,

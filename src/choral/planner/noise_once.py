@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 from choral.accounting.calibrate import spendable
-from choral.core.mechanisms.noise_once import CONVEX, MARGIN
+from choral.core.mechanisms import CONVEX, MARGIN
 from choral.core.plan import Budget
 from choral.core.zcdp import rho_for
 

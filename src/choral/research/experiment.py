@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
+from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import smooth
 from choral.backends.resident_sweep import mixes_repeats
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposure, in_crowd, rounds_each
+from choral.core.exposure import Exposure, in_crowd
 from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
@@ -239,14 +241,13 @@ class Experiment:
         smoothness = self.task.smoothness if premises.smoothness else None
         colluders = self.colluders if premises.colluders else 0
         part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=0)
-        return replace(
+        part = replace(
             part,
             clip=self.update_clip if premises.of_updates else self.clip,
             # Where no rule looks at the step size, experiments that differ in it alone share one search for the noise.
             step_size=1.0 if smoothness is None and not plan.once else self.step_size,
-            smoothness=smoothness,
-            convex=smoothness is not None,
         )
+        return smooth(part, smoothness=smoothness, convex=smoothness is not None)
 
     def curve(self, repeat: int, part: Part) -> Curve:
         """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.

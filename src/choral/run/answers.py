@@ -16,8 +16,8 @@ from choral.asking.models import MODELS
 from choral.asking.question import Question
 from choral.core import private_sums
 from choral.core.events import epsilon_of
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.private_sums import SumPrice
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.record import AnsweredQuestion, AnswerPrivacy
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import now

@@ -6,12 +6,13 @@ from dataclasses import asdict, replace
 from typing import Any, TypedDict
 
 from choral.accounting.calibrate import calibrated, with_reserves
+from choral.accounting.costs import rounds_each
 from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError
-from choral.core.exposure import crowd_of, rounds_each
+from choral.core.exposure import crowd_of
 from choral.core.graph import require_private, sparse
-from choral.core.mechanisms.noise_once import CONVEX
+from choral.core.mechanisms import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model

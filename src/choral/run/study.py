@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.costs import NO_LIMIT, Costs
 from choral.config import Job
 from choral.core.codec import Codec
-from choral.core.costs import NO_LIMIT, Costs
 from choral.core.errors import ChoralError, ConfigError, TableError
 from choral.core.plan import Budget, Participation, Plan, SecureSum
 from choral.learning import tables
