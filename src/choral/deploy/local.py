@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from choral import config
+from choral.accounting.ledger_statement import statement_of
 from choral.config.writing import to_toml
 from choral.core.costs import most_uploads
 from choral.core.errors import ConfigError, DeploymentError
@@ -181,7 +182,7 @@ class LocalDeployment:
 
 
 def _spent(home: Home) -> SiteSpent:
-    statement = Ledger.read(home.ledger_path).statement()
+    statement = statement_of(Ledger.read(home.ledger_path))
     return SiteSpent(**msgspec.structs.asdict(statement.spent), charges=statement.charges)
 
 
