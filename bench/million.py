@@ -45,7 +45,7 @@ from choral.core.roster_tree import RosterPart
 from choral.core.terms import Terms, circle_of
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.learning.models import logistic
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 DEVICES, COHORT, QUICK, SAMPLE, SILENT = 10**6, 10**4, 1000, 40, 5
 ROWS, FEATURES, CLASSES = 8, 99, 100  # rows of each device

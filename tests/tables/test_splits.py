@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from choral.core.errors import ConfigError
-from choral.learning.records import Records
-from choral.learning.splits import deal, hold_out
+from choral.tables.records import Records, deal, hold_out
 
 LABELS = np.arange(1000, dtype=np.int32) % 4
 

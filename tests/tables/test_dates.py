@@ -5,9 +5,9 @@ from datetime import date
 import pytest
 
 from choral.core.errors import TableError
-from choral.learning.columns import Format, declare
-from choral.learning.dates import day_in, order_of
-from choral.learning.reading import Table, read_csv, with_guessed_dates
+from choral.tables.cells import Format, day_in, order_of
+from choral.tables.columns import declare
+from choral.tables.reading import Table, read_csv, with_guessed_dates
 
 VISIT = declare("visit", {"dates": ["1970-01-01", "1970-03-02"]})  # 0 to 60 days, by hand: 31 + 28 + 1
 DAY_FIRST, MONTH_FIRST = Format(dates="day first"), Format(dates="month first")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from choral.core.errors import ConfigError, TableError
-from choral.learning.owners import holders, names_in, numbered
-from choral.learning.reading import Table
+from choral.tables.reading import Table
+from choral.tables.records import holders, names_in, numbered
 
 DEALT = {"devices": None, "partition": "even", "skew": 0.5, "seed": 1}
 

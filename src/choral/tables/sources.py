@@ -1,4 +1,4 @@
-"""From tables to the records of devices: columns encoded as declared, rows shared out, and every fault refused."""
+"""Where rows come from, and how they become the records of devices; every fault is refused."""
 
 import glob
 import tomllib
@@ -13,41 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.errors import ConfigError, Faults, TableError
-from choral.learning.arrays import SiteArrays, array_features, as_floats, by_way_of_float64, is_arrays, read_site
-from choral.learning.columns import (
-    OPEN,
+from choral.tables.arrays import SiteArrays, array_features, as_floats, by_way_of_float64, is_arrays, read_site
+from choral.tables.cells import OPEN, Cell, Cells, Format, Parts, level_of
+from choral.tables.columns import (
     Categorical,
-    Cell,
-    Format,
+    LabelType,
     Numeric,
     Origin,
-    Parts,
+    about_columns,
     declare,
     encode,
     infer,
-    level_of,
     parse_numbers,
+    type_of_classes,
+    type_of_labels,
 )
-from choral.learning.encoder import Encoder
-from choral.learning.label_types import LabelType, type_of_classes, type_of_labels
-from choral.learning.looks import about_columns
-from choral.learning.outcomes import labelled
-from choral.learning.owners import holders, names_in
-from choral.learning.reading import (
-    DataSource,
-    Table,
-    check_kind,
-    from_frame,
-    read_csv,
-    read_parquet,
-    with_guessed_dates,
-)
-from choral.learning.records import Labels, Records
-from choral.learning.splits import Partition
-from choral.learning.text_cells import Cells
+from choral.tables.encoder import Encoder
+from choral.tables.reading import DataSource, Table, check_kind, from_frame, read_csv, read_parquet, with_guessed_dates
+from choral.tables.records import Labels, Partition, Records, holders, names_in
 
 ADULT_LABEL = "income"
-_ADULT = resources.files("choral.learning") / "adult"
+_ADULT = resources.files("choral.tables") / "adult"
 FEWEST_ROWS = 10  # an 80/10/10 split of fewer rows leaves nothing to validate or test on
 
 
@@ -472,3 +458,41 @@ def _too_small(name: str, rows: int) -> str:
         f'CH305 "{name}" has {rows:,} rows, {FEWEST_ROWS} are needed. It sits out; the others go on. '
         "To include it, give it more rows or join it with another device."
     )
+
+
+def labelled(
+    tables: list[tuple[str, Table]], label: str, own: Mapping[str, str], declared: Collection[str]
+) -> list[tuple[str, Table]]:
+    """The tables by device, each with its device's own column in the label's place.
+
+    >>> table = Table(source="t", columns={"age": [1], "died": [0]})
+    >>> labelled([("north", table)], "outcome", {"north": "died"}, ["age"])[0][1].columns
+    {'age': [1], 'outcome': [0]}
+    """
+    known = {name for name, _ in tables}
+    if stranger := next((name for name in own if name not in known), None):
+        raise ConfigError(
+            "CH102",
+            f'[data.labels] names "{stranger}", which has no file.',
+            fix=f"Devices have the names of their files: {', '.join(sorted(known)[:8])}.",
+        )
+    return [(name, with_outcome(table, label, own.get(name), declared, own.values())) for name, table in tables]
+
+
+def with_outcome(
+    table: Table, label: str, own: str | None, declared: Collection[str], others: Collection[str] = ()
+) -> Table:
+    """The table with its own column in the label's place, if it has one; what `others` have there is left out."""
+    if own is None and not others:
+        return table
+    if own in declared:
+        raise ConfigError(
+            "CH102",
+            f'the label "{own}" is a declared column.',
+            why="A model that reads its own label learns nothing else.",
+            fix="Name a column that the study does not read.",
+        )
+    left_out = {label, own, *others}
+    cells = table.cells(label if own is None else own)
+    kept = {name: column for name, column in table.columns.items() if name not in left_out}
+    return replace(table, columns={**kept, label: cells})

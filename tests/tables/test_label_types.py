@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 import choral
-from choral.learning.label_types import typed
+from choral.tables.columns import typed
 
 ROWS = np.linspace(-1, 1, 40)
 

@@ -3,181 +3,91 @@
 Ranges and levels are declared by people, not learned from rows: a range computed from data is itself a release.
 """
 
-import codecs
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime, time
-from decimal import Decimal
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.errors import ConfigError, Faults, TableError
-from choral.learning.dates import DATE_ORDERS, DateOrder, day_in, day_of
-from choral.learning.looks import MOST_LEVELS, Look, look_of
-from choral.learning.text_cells import Cells, each
+from choral.core.errors import Faults, TableError
+from choral.tables.cells import (
+    OPEN,
+    Cell,
+    Format,
+    Parts,
+    day_of,
+    each,
+    is_finite_number,
+    is_inexact,
+    is_missing,
+    level_of,
+)
 
 if TYPE_CHECKING:
-    from choral.learning.reading import Table
-
-Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
-Origin = Literal["declared", "public metadata", "the data"]
-NO_VALUE, STRANGE = -2, -1  # in the place of a level's place: a cell without a value, and one that no level is for
+    from choral.tables.reading import Table
 
 
-def is_missing(cell: Cell) -> bool:
-    """True for what files and data frames use for "no value".
-
-    >>> [is_missing(cell) for cell in ("", " ", None, float("nan"), "?", 0)]
-    [True, True, True, True, False, False]
-    """
-    if cell is None:
-        return True
-    if isinstance(cell, str):
-        return not cell.strip()
-    try:
-        return bool(cell != cell)  # NaN and NaT are the values that differ from themselves
-    except TypeError:  # pandas' NA does not even say whether it does
-        return True
-
-
-EMPTY = ("NA", "NaN", "nan", "NULL", "n/a", ".", "?")  # what R, pandas and people write for "no value"
-_WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
-_EXACT = 2.0**53  # whole numbers up to here are the same as a float
-_WITH_STATE = ("utf-7", "utf_7", "hz", "iso2022", "unicode", "raw", "punycode", "idna")  # or with escapes across lines
-_NO_NUMBER = math.inf  # stands for a cell that is neither empty nor a finite number
-
-
-def check_encoding(name: str) -> None:
-    """Nothing, or CH102 for an encoding that Python does not have, or in which a row says how the next ones are read.
-
-    >>> check_encoding("cp1252")
-    """
-    known = "utf-8, utf-16, cp1252 (Windows), latin-1"
-    try:
-        "".encode(name)
-        found = codecs.lookup(name).name
-    except (LookupError, UnicodeError):
-        raise ConfigError("CH102", f"encoding = {name!r}.", fix=f"Known, for example: {known}.") from None
-    if found.startswith(_WITH_STATE):
-        raise ConfigError(
-            "CH102",
-            f"encoding = {name!r}.",
-            why="In it, one row can change how all later rows are read.",
-            fix=f"Save the file as UTF-8. Known, for example: {known}.",
-        )
+MOST_LEVELS = 1000
+_FEWEST = 50  # present cells, below which a column of different values may well be a measurement
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{4}|\d{4}/\d\d?/\d\d?")
+_MOST_CLASSES = 10
+_SHOWN = 1000  # cells that are compared with the form of a date
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format:
-    """How a table is written; each of its cells is read by this and by nothing else, whatever the other rows hold.
+class Look:
+    """What the present cells of a column have in common, in a kind and in words; it holds no cell."""
 
-    What is left open is found in the header line of a file, or has its usual value.
+    kind: Literal["number", "levels", "date", "identifier", "nothing"]
+    words: str
+    empty: bool = False  # whether some cells have no value
+    few: bool = False  # whether these numbers are so few and whole that they may well be the names of classes
 
-    >>> Format(delimiter=";").over(Format(delimiter=",", decimal=".")).delimiter
-    ';'
+
+def look_of(texts: Collection[str], numbers: NDArray[np.float64] | None, *, empty: bool = False) -> Look:
+    """The look of the present cells, given as texts, and as numbers if all are; `empty` if others have no value.
+
+    >>> look_of(["F", "M", "F"], None).words, look_of(["2024-01-31", "2023-02-28"], None).kind
+    ('2 levels', 'date')
     """
-
-    delimiter: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    dates: DateOrder | None = None
-    outcome: str | None = None  # this file's own column in the label's place: sites may predict different things
-    empty: tuple[str, ...] | None = None  # the texts that stand for no value, as well as a blank
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("decimal", (".", ",")), ("dates", DATE_ORDERS)):
-            if getattr(self, name) not in (None, *allowed):
-                known = " or ".join(f'"{one}"' for one in allowed)
-                raise ConfigError("CH102", f"{name} = {getattr(self, name)!r}.", fix=f"Must be {known}.")
-        check_encoding(self.encoding or "utf-8")
-
-    def over(self, other: "Format") -> "Format":
-        """The same, with what another format says where this one leaves it open."""
-        return replace(other, **self.said)
-
-    @property
-    def said(self) -> dict[str, Any]:
-        """What it does not leave open, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @cached_property
-    def _words(self) -> frozenset[str]:
-        return frozenset(EMPTY if self.empty is None else self.empty)
-
-    @cached_property
-    def _calls_numbers_empty(self) -> bool:
-        """Whether one of the words for "no value" could be read as a number, as -9 is."""
-        return any(map(_is_finite_number, self._words))
-
-    def is_missing(self, cell: Cell) -> bool:
-        """True for a cell without a value: a blank, what data frames use for it, or one of the words for it.
-
-        >>> [Format().is_missing(cell) for cell in ("NA", " . ", None, "no", 0)]
-        [True, True, True, False, False]
-        """
-        if is_missing(cell):
-            return True
-        text = isinstance(cell, str)
-        return (text or self._calls_numbers_empty) and level_of(cell) in self._words
-
-    def number(self, cell: Cell) -> float | None:
-        """The number in a cell; NaN where it has no value, None where it has one that is no finite number.
-
-        >>> comma = Format(decimal=",")
-        >>> comma.number("27,5"), comma.number("27.5"), comma.number("NA"), comma.number("many")
-        (27.5, 27.5, nan, None)
-        """
-        if self.is_missing(cell):
-            return math.nan
-        if self.decimal == "," and isinstance(cell, str) and _WITH_COMMA.fullmatch(cell.strip()):
-            cell = cell.replace(",", ".")
-        return float(cell) if _is_finite_number(cell) else None
-
-    def day(self, cell: Cell) -> float | None:
-        """The days from 1970-01-01 to the date in a cell; NaN where it has no value, None where it is no date.
-
-        >>> Format(dates="day first").day("02.01.1970"), Format().day("02.01.1970"), Format().day("NA")
-        (1.0, None, nan)
-        """
-        return math.nan if self.is_missing(cell) else day_in(cell, self.dates or "iso")
-
-    def numbers(self, cells: Collection[Cell]) -> NDArray[np.float64]:
-        """The number in each cell: NaN where it has no value, infinity where it has one that is no finite number."""
-        found = None
-        if not self._calls_numbers_empty:
-            found = cells.numbers() if isinstance(cells, Cells) else _of_plain_numbers(cells)
-        return _each_number(self.number, cells) if found is None else found
-
-    def days(self, cells: Collection[Cell]) -> NDArray[np.float64]:
-        """The day in each cell, as `numbers` has them."""
-        return _each_number(self.day, cells)
+    return replace(_look_of(texts, numbers), empty=empty)
 
 
-OPEN = Format()
-Parts: TypeAlias = Sequence[tuple[Collection[Cell], Format]]  # one column of several tables, each with its own format
+def _look_of(texts: Collection[str], numbers: NDArray[np.float64] | None) -> Look:
+    count, different = len(texts), len(set(texts))
+    if not count:
+        return Look(kind="nothing", words="empty")
+    whole = numbers is not None and bool((numbers == np.round(numbers)).all())
+    if different == count >= _FEWEST and (whole or numbers is None):
+        return Look(kind="identifier", words="one value per row: probably an identifier")
+    if numbers is not None:
+        return Look(kind="number", words="a number", few=whole and different <= _MOST_CLASSES)
+    if all(_DATE.fullmatch(text.strip()) for text, _ in zip(texts, range(_SHOWN), strict=False)):
+        return Look(kind="date", words=f"a date, {different:,} different")
+    return Look(kind="levels", words=f"{different:,} level{'s' * (different != 1)}")
 
 
-def _of_plain_numbers(cells: Collection[Cell]) -> NDArray[np.float64] | None:
-    """The cells as floats where all of them are whole numbers or floats, which are read without any choice."""
-    if not set(map(type, cells)) <= {int, float}:
-        return None
-    try:
-        return np.array(list(cells), dtype=np.float64)
-    except OverflowError:
-        return None
+def about_columns(taken: Mapping[str, str], unread: Sequence[str]) -> tuple[str, ...]:
+    """What was taken from the rows, and looks how; and what was not read.
+
+    >>> about_columns({}, ["name"])
+    ('not declared, so not read: name',)
+    """
+    notes = []
+    if taken:
+        listed = "; ".join(f"{name}: {words}" for name, words in taken.items())
+        notes.append(f"columns taken from the rows, which a deployment does not do: {listed}")
+    if unread:
+        notes.append(f"not declared, so not read: {', '.join(unread)}")
+    return tuple(notes)
 
 
-def _each_number(of: Callable[[Cell], float | None], cells: Collection[Cell]) -> NDArray[np.float64]:
-    def found(cell: Cell) -> float:
-        number = of(cell)
-        return _NO_NUMBER if number is None else number
-
-    return np.fromiter(each(found, cells), dtype=np.float64, count=len(cells))
+Origin = Literal["declared", "public metadata", "the data"]
+NO_VALUE, STRANGE = -2, -1  # in the place of a level's place: a cell without a value, and one that no level is for
 
 
 def _rows_in_words(rows: NDArray[np.intp], one: str, several: str) -> str:
@@ -383,37 +293,6 @@ class Categorical:
         return codes
 
 
-def level_of(cell: Cell) -> str:
-    """The level that a cell names: its text, in the one form that does not depend on the type of a column.
-
-    A whole number is the same as a float (pandas makes 1 into 1.0 where a cell is empty), and a day at midnight as a
-    time.
-
-    >>> level_of(" yes "), level_of(1.0), level_of(True), level_of(Decimal("2.50")), level_of(datetime(2024, 1, 31))
-    ('yes', '1', 'True', '2.5', '2024-01-31')
-    """
-    if isinstance(cell, str):
-        return cell.strip()
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    if isinstance(cell, Decimal) and cell.is_finite():
-        return f"{cell:f}".rstrip("0").rstrip(".") if "." in f"{cell:f}" else f"{cell:f}"
-    if isinstance(cell, datetime) and cell == cell and cell.tzinfo is None and cell.time() == time():
-        return date.isoformat(cell.date())
-    return str(cell)
-
-
-def is_inexact(cell: Cell) -> bool:
-    """Whether a cell is a float beyond 2⁵³: where it stands for a name, which whole number it was is lost.
-
-    Where one cell of a column is empty, some programs turn all its whole numbers into floats.
-
-    >>> is_inexact(2.0**53), is_inexact(2**53), is_inexact(1.0)
-    (True, False, False)
-    """
-    return isinstance(cell, float) and abs(cell) >= _EXACT
-
-
 def parse_numbers(cells: Collection[Cell], *, source: str, name: str, written: Format = OPEN) -> NDArray[np.float64]:
     """The cells as finite numbers, or a TableError that names the first row that is none.
 
@@ -449,13 +328,6 @@ def _no_date(source: str, name: str, rows: NDArray[np.intp], written: Format) ->
     )
 
 
-def _is_finite_number(cell: Cell) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
 def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numeric | Categorical:
     """The column that `[data.columns.<name>]` declares: bounds make it numeric, levels make it categorical.
 
@@ -483,12 +355,12 @@ def _with_levels(name: str, settings: Mapping[str, Any], where: str) -> Categori
 def _with_bounds(name: str, settings: Mapping[str, Any], where: str) -> Numeric:
     bounds = settings["bounds"]
     scale = settings.get("scale", "linear")
-    if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(map(_is_finite_number, bounds))):
+    if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(map(is_finite_number, bounds))):
         raise TableError("CH304", f'column "{name}": bounds must be [low, high].', where=where, fix="Two numbers.")
     if scale not in ("linear", "log"):
         raise TableError("CH304", f'column "{name}": scale must be "linear" or "log".', where=where, fix="Use one.")
     missing = settings.get("missing")
-    if not (missing is None or _is_finite_number(missing)):
+    if not (missing is None or is_finite_number(missing)):
         raise TableError("CH304", f'column "{name}": missing must be a number.', where=where, fix="One within bounds.")
     if not isinstance(whole := settings.get("whole", False), bool):
         raise TableError("CH304", f'column "{name}": whole must be true or false.', where=where, fix="whole = true")
@@ -580,3 +452,52 @@ def encode(table: "Table", columns: Sequence[Numeric | Categorical]) -> NDArray[
         first = last
     faults.refuse()
     return features
+
+
+LabelType = Literal["text", "whole number", "number", "truth"]
+
+
+def type_of_classes(classes: Sequence[object]) -> LabelType:
+    """The type of declared classes, whatever the rows hold; texts that are all whole numbers are whole numbers.
+
+    >>> type_of_classes(["0", "1"]), type_of_classes(["01", "1"]), type_of_classes([False, True])
+    ('whole number', 'text', 'truth')
+    """
+    if classes and all(isinstance(one, str) and _is_whole(one) for one in classes):
+        return "whole number"
+    return type_of_labels(classes)
+
+
+def type_of_labels(cells: Collection[Cell]) -> LabelType:
+    """The type of a label's cells where nobody has declared the classes: that of the first one with a value.
+
+    >>> type_of_labels([True, False]), type_of_labels([1.0, 2.0]), type_of_labels(["no"]), type_of_labels([0, None])
+    ('truth', 'number', 'text', 'whole number')
+    """
+    first = next((cell for cell in cells if not is_missing(cell)), "")
+    if isinstance(first, bool | np.bool_):
+        return "truth"
+    if isinstance(first, int | np.integer):
+        return "whole number"
+    return "number" if isinstance(first, float | np.floating) else "text"
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and str(int(text)) == text
+
+
+_READ: dict[LabelType, Callable[[str], object]] = {
+    "text": str,
+    "whole number": lambda text: int(float(text)),
+    "number": float,
+    "truth": lambda text: text in ("True", "1"),
+}
+
+
+def typed(classes: Sequence[str], label_type: LabelType) -> NDArray[Any]:
+    """The classes in their own type.
+
+    >>> typed(("0", "1"), "whole number").dtype.kind, typed(("False", "True"), "truth").tolist()
+    ('i', [False, True])
+    """
+    return np.array(list(map(_READ[label_type], classes)))

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from choral.core.errors import ChoralError, ConfigError, TableError
-from choral.learning.columns import Categorical, Numeric, declare
-from choral.learning.reading import Format, read_csv
-from choral.learning.tables import load
+from choral.tables.cells import Format
+from choral.tables.columns import Categorical, Numeric, declare
+from choral.tables.reading import read_csv
+from choral.tables.sources import load
 
 ROWS = "age,sex,income\n" + "".join(f"{20 + i},{'FM'[i % 2]},{'lo' if i % 3 else 'hi'}\n" for i in range(40))
 COLUMNS = {"age": {"bounds": [0, 100]}, "sex": {"levels": ["F", "M"]}}

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import EMPTY, OPEN, Cell, Format
-from choral.learning.dates import order_of
-from choral.learning.text_cells import Cells
+from choral.tables.cells import EMPTY, OPEN, Cell, Cells, Format, order_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 _DELIMITERS = (",", ";", "\t", "|")
 UTF_8, _WINDOWS = "utf-8-sig", "cp1252"

@@ -4,9 +4,10 @@ import pytest
 
 from choral import config
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import EMPTY, Format, Numeric, level_of
-from choral.learning.reading import read_csv, resolved
-from choral.learning.tables import load
+from choral.tables.cells import EMPTY, Format, level_of
+from choral.tables.columns import Numeric
+from choral.tables.reading import read_csv, resolved
+from choral.tables.sources import load
 
 TEXT = "name;bmi\nJürgen;27,5\nZoë;31\n"
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from choral.core.errors import TableError
-from choral.learning.columns import OPEN, Categorical, Numeric, declare, infer, level_of, parse_numbers
+from choral.tables.cells import OPEN, level_of
+from choral.tables.columns import Categorical, Numeric, declare, infer, parse_numbers
 
 AGE = Numeric(name="age", low=0, high=100)
 

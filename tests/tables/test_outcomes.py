@@ -3,8 +3,8 @@
 import pytest
 
 from choral.core.errors import ConfigError, TableError
-from choral.learning.outcomes import labelled, with_outcome
-from choral.learning.reading import Table
+from choral.tables.reading import Table
+from choral.tables.sources import labelled, with_outcome
 
 NORTH = Table(source="north.csv", columns={"age": [1], "died": [0], "outcome": [1]})
 SOUTH = Table(source="south.csv", columns={"age": [2], "died": [1], "outcome": [0]})

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import Categorical, Cell
-from choral.learning.reading import Table
-from choral.learning.records import by
+from choral.tables.cells import Cell
+from choral.tables.columns import Categorical
+from choral.tables.reading import Table
+from choral.tables.records import by
 
 FEATURES, LABELS = "features", "labels"  # the names of the arrays in a file
 NPZ = ".npz"

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from choral.learning.columns import OPEN, looked_at
+from choral.tables.cells import OPEN
+from choral.tables.columns import looked_at
 
 LOOKS = {
     "measured": ([f"{row * 1.37:.2f}" for row in range(200)], "number"),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, defs, numpy_helper
 
 from choral.core.errors import TableError
-from choral.learning.onnx_operators import ALLOWED, Operator, check_operators, operators
-from tests.learning import encoders
-from tests.learning.encoders import field, helper, varint
+from choral.tables.encoder import ALLOWED, Operator, check_operators, operators
+from tests.tables import encoders
+from tests.tables.encoders import field, helper, varint
 
 
 def parts(content):

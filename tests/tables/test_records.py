@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from choral.core.errors import TableError
-from choral.learning.records import Records, by
+from choral.tables.records import Records, by
 
 TWO = Records.of([("a", [[0.0], [1.0]], [0, 1]), ("b", [[2.0]], [1]), ("c", np.zeros((0, 1)), [])])
 

@@ -11,10 +11,10 @@ import pytest
 
 import choral
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import Numeric
-from choral.learning.encoder import Encoder, embedding_columns
-from choral.learning.reading import Table
-from tests.learning import encoders
+from choral.tables.columns import Numeric
+from choral.tables.encoder import Encoder, embedding_columns
+from choral.tables.reading import Table
+from tests.tables import encoders
 
 MATRIX = [[1.0, 0.0, 2.0], [0.0, -1.0, 1.0]]
 ROWS = np.float32([[0.5, 0.25], [-1.0, 1.0], [0.0, 0.5]])
@@ -92,7 +92,7 @@ def test_a_graph_that_remembers_rows_is_refused_since_all_rows_are_compared_in_t
 def test_rows_are_embedded_in_orders_that_nobody_can_predict(file, monkeypatch):
     given, of_row = [], Encoder.of_row
     monkeypatch.setattr(Encoder, "of_row", lambda *of: (given.append(of[2]), of_row(*of))[1])
-    monkeypatch.setattr("choral.learning.encoder.ThreadPoolExecutor", InTurn)
+    monkeypatch.setattr("choral.tables.encoder.ThreadPoolExecutor", InTurn)
     Encoder.read(file, bounds=BOUNDS).embed(np.zeros((50, 2), np.float32))
     first, second = given[1:51], given[51:]
     assert sorted(first) == sorted(second) == list(range(50))
@@ -161,7 +161,7 @@ def test_weights_in_another_file_are_refused_since_no_digest_covers_them(locatio
         assert onnxruntime.InferenceSession(path.read_bytes())
     with pytest.raises(TableError, match=r"CH340 e.onnx the encoder keeps numbers outside of its file"):
         Encoder.read(path, bounds=BOUNDS)
-    monkeypatch.setattr("choral.learning.encoder.check_operators", lambda *_, **__: None)
+    monkeypatch.setattr("choral.tables.encoder.check_operators", lambda *_, **__: None)
     with pytest.raises(
         TableError, match=r"CH325 e.onnx the encoder is not an ONNX file that onnxruntime can run by its"
     ):

@@ -6,12 +6,12 @@ from importlib import resources
 
 import numpy as np
 
-from choral.learning.splits import hold_out
-from choral.learning.tables import load_adult
+from choral.tables.records import hold_out
+from choral.tables.sources import load_adult
 
 
 def adult_lines():
-    path = resources.files("choral.learning") / "adult" / "adult.csv.xz"
+    path = resources.files("choral.tables") / "adult" / "adult.csv.xz"
     return lzma.decompress(path.read_bytes())
 
 
@@ -48,6 +48,6 @@ def test_the_same_seed_deals_and_splits_the_same_and_another_does_not():
 
 
 def test_the_attribution_names_the_source_and_the_licence():
-    text = (resources.files("choral.learning") / "adult" / "ATTRIBUTION.md").read_text()
+    text = (resources.files("choral.tables") / "adult" / "ATTRIBUTION.md").read_text()
     assert "Becker" in text
     assert "CC BY 4.0" in text

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.core.errors import TableError
-from choral.learning.columns import OPEN, Categorical, Numeric, infer, parse_numbers
-from choral.learning.reading import BLOCK, read_csv
-from choral.learning.tables import load
-from choral.learning.text_cells import Cells
+from choral.tables.cells import OPEN, Cells
+from choral.tables.columns import Categorical, Numeric, infer, parse_numbers
+from choral.tables.reading import BLOCK, read_csv
+from choral.tables.sources import load
 
 TEXTS = st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=5), max_size=4)
 

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from choral.asking import cells as asked
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import Categorical, Format, Numeric, check_encoding, declare, encode
-from choral.learning.owners import names_in
-from choral.learning.reading import from_frame
-from choral.learning.tables import encode_labels, load, read_one
+from choral.tables.cells import Format, check_encoding
+from choral.tables.columns import Categorical, Numeric, declare, encode
+from choral.tables.reading import from_frame
+from choral.tables.records import names_in
+from choral.tables.sources import encode_labels, load, read_one
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
