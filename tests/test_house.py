@@ -39,13 +39,11 @@ def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     assert clean.returncode == 0, clean.stdout + clean.stderr
     for room in ("core/errors.py", "paper/figures.py"):
         with (copy_of_the_house / "src/choral" / room).open("a") as file:
-            file.write("\nimport choral.learning.records\n")
+            file.write("\nimport choral.tables.records\n")
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
-    assert "choral.core is not allowed to import choral.learning" in planted.stdout
-    assert (
-        "choral.paper is not allowed to import choral.learning" in planted.stdout
-    )  # the front doors are enough for it
+    assert "choral.core is not allowed to import choral.tables" in planted.stdout
+    assert "choral.paper is not allowed to import choral.tables" in planted.stdout  # the front doors are enough for it
 
 
 def unasked_imports(text, available, seen=None):
