@@ -27,12 +27,12 @@ from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, kee
 from choral.deploy.policy import Policy
 from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
-from choral.learning.arrays import is_arrays
-from choral.learning.reading import read_rows, resolved
 from choral.record import read_run
 from choral.record.fields import Record
 from choral.record.ledgers import Spent
 from choral.run.deployable import check_deployable
+from choral.tables.arrays import is_arrays
+from choral.tables.reading import read_rows, resolved
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -190,7 +190,7 @@ def _spent(home: Home) -> SiteSpent:
 
 def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     """The demo's deployment: UCI Adult, which comes with choral, dealt over the sites."""
-    source = resources.files("choral.learning") / "adult"
+    source = resources.files("choral.tables") / "adult"
     with resources.as_file(source / "adult.csv.xz") as path:
         tables = deal(read_rows(path), devices, folder)
     rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())
