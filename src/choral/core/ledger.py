@@ -1,6 +1,6 @@
 """A device's balance in a sealed file that outlives runs: reserved before a study, charged before anything is sent.
 
-`Balances` is the arithmetic (`privacy.balances`), `Ledger` keeps it in its file (docs/ledger.md).
+`Balances` is the arithmetic, `Ledger` keeps it in its file (docs/ledger.md).
 """
 
 from collections.abc import Callable, Mapping
