@@ -16,7 +16,7 @@ STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", 
 MECHANISMS = "choral.core.mechanisms:"
 EXPOSURE = "choral.core.exposure:"
 EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "choral.accounting.published:"
-BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
+BALANCE, FILTER, CHAIN = "choral.core.balance:Balance.", "choral.core.balance:Filter.", "choral.core.sealed:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
@@ -229,18 +229,19 @@ MUTANTS = [
         "tests/privacy/test_published.py::test_theorem_1_is_valid_exactly_where_a_proved_rule_covers_it"),
     # Ledger
     bug("a full budget is spent on", BALANCE + "check",
-        'if not after <= self.limit.epsilon:\n    raise self._beyond(f"round {charge.round}", after, charge)', "",
+        'if not after <= kept.limit.epsilon:\n    raise self._beyond(f"round {charge.round}", after, charge, kept)',
+        "",
         "tests/privacy/test_ledger.py::test_the_charge_that_would_pass_the_limit_is_refused_and_leaves_every_byte"),
     bug("one charge pays for two uploads", BALANCE + "check",
         "(charge.plan, charge.round, charge.attempt) in self._seen", "False",
         "tests/privacy/test_ledger.py::test_the_same_round_and_attempt_is_not_charged_twice_not_even_later"),
-    bug("a study that was chosen by results is composed as a loss distribution", BALANCE + "_fixes",
-        "if not self.charges:\n    return True", "return True",
+    bug("a study that was chosen by results is composed as a loss distribution", FILTER + "_fixes",
+        "if not self._charged:\n    return True", "return True",
         "tests/privacy/test_filter.py::"
         "test_a_server_that_chooses_its_last_study_by_the_results_so_far_stays_within_the_limit"),
-    bug("leaks have no separate share of delta", BALANCE + "_composed", "whole.delta > LEAK * delta",
+    bug("leaks have no separate share of delta", FILTER + "_composed", "whole.delta > LEAK * delta",
         "whole.delta > delta", "tests/privacy/test_filter.py::test_leaks_can_not_be_traded_for_mu"),
-    bug("an approval caps nothing", BALANCE + "check", "charge.plan in self.open_plans", "False",
+    bug("an approval caps nothing", BALANCE + "check", "plan in self.open_plans", "False",
         "tests/attacks/test_deployed_sites.py::"
         "test_an_approval_caps_its_own_study_under_a_larger_limit_for_all"),
     bug("an old ledger is taken for the latest", CHAIN + "_check_receipt", "if receipt is None:\n    return", "return",
@@ -398,11 +399,11 @@ MUTANTS = [
         "rows * event.mu", "event.mu",
         "tests/privacy/test_groups.py::"
         "test_gaussians_of_k_rows_have_k_times_the_mu_and_zcdp_k_squared_times_the_rho"),
-    bug("a limit for sums that nobody checks", "choral.core.balances:Balances.check",
-        "self.sum_epsilon is not None", "False",
+    bug("a limit for sums that nobody checks", BALANCE + "_limiting",
+        "self.limits", "[EVERYONE]",
         "tests/privacy/test_balances.py::test_either_limit_refuses_and_says_against_whom"),
-    bug("uploads that are lost on the way to the balance of sums", "choral.core.balances:Balances.count",
-        "self._note(lambda sums: sums.count(charge.of_sums, of_sums))", "",
+    bug("uploads that are lost on the way to the balance of sums", BALANCE + "_note",
+        "self._happened.append(happened)", "",
         "tests/privacy/test_balances.py::test_each_balance_composes_its_own_events"),
     # Private sums (rule S8)
     bug("noise for half of what one record moves", "choral.core.private_sums:SumPrice.noise_for",

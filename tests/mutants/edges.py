@@ -248,9 +248,9 @@ PRICES: list[Mutant] = [
         "drawer_of(replace(plan, local_steps=1)).room(rows)", "plan.batch",
         "tests/learning/test_once.py::"
         "test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room"),
-    bug("least mu rounded down", "choral.core.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
+    bug("least mu rounded down", "choral.core.balance:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
         "tests/privacy/test_filter.py::test_the_least_mu_is_on_the_side_of_the_search_that_covers"),
-    bug("curve of a study taken at the better end of a piece", "choral.core.cover:least_mu",
+    bug("curve of a study taken at the better end of a piece", "choral.core.balance:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
     bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
@@ -261,7 +261,7 @@ PRICES: list[Mutant] = [
 
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
-COVER = "choral.core.cover:"
+COVER = "choral.core.balance:"
 LOST = (
     "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 )

@@ -125,7 +125,7 @@ REVIEWED: list[Mutant] = [
     bug("a message that lives for ever", RELAY + "ask", "not 0 < timeout <= MOST_SECONDS", "False",
         "tests/backends/test_flower_processes.py::"
         "test_a_message_that_lives_for_ever_is_refused_and_the_relay_goes_on"),
-    bug("drafts of killed processes stay", "choral.core.durable:_sweep", "path.with_name(left).unlink()", "",
+    bug("drafts of killed processes stay", "choral.core.sealed:_sweep", "path.with_name(left).unlink()", "",
         "tests/privacy/test_durable.py::test_what_a_killed_process_left_of_a_file_is_gone_with_the_next_write"),
     bug("a run's name that leads out of its folder", "choral.run.agreement:check_run",
         'not re.fullmatch("[0-9A-Za-z_-]{1,64}", run)', "False",

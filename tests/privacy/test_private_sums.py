@@ -6,10 +6,11 @@ from statistics import NormalDist
 import mpmath
 import pytest
 
-from choral.core.balances import Balances
+from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError, PlanError
 from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
+from choral.core.exposure import SUMS
 from choral.core.plan import Budget
 from choral.core.private_sums import (
     FAILURE,
@@ -135,14 +136,14 @@ def test_questions_and_training_compose_to_the_same_epsilon_in_any_order():
     trained = [Charge(rule="S5", plan="run", round=n, event=step) for n in range(3)]
     found = set()
     for order in ((*asked, *trained), (*trained, *asked), (asked[0], *trained, *asked[1:])):
-        both = Balances(device="a", limit=Budget(epsilon=2.0, delta=DELTA))
+        both = Balance(device="a", limit=Budget(epsilon=2.0, delta=DELTA))
         both.reserve(Reservation(rule="S5", plan="run", uploads=(step,) * 3))
         both.reserve(
             Reservation(rule="S8", plan="run:questions", uploads=(price.everyone,) * 3, summed=(price.summed,) * 3)
         )
         for charge in order:
             both.take(charge)
-        found.add((round(both.everyone.epsilon, 12), round(both.sums.epsilon, 12)))
+        found.add((round(both.epsilon, 12), round(both.against(SUMS).epsilon, 12)))
         with pytest.raises(LedgerError, match="CH409"):
             both.take(Charge(rule="S8", plan="run:questions", round=9, event=price.everyone, summed=price.summed))
     assert len(found) == 1

@@ -8,8 +8,8 @@ from choral.accounting.costs import NO_LIMIT, Costs, most_uploads, rounds_each, 
 from choral.core.display import up
 from choral.core.errors import LedgerError
 from choral.core.events import epsilon_of
-from choral.core.exposure import ADJACENCY, EVERYONE
-from choral.core.ledger import Balances, Ledger, Reservation
+from choral.core.exposure import ADJACENCY, EVERYONE, SUMS
+from choral.core.ledger import Balance, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.printable import count
 from choral.core.private_sums import RULE
@@ -20,18 +20,18 @@ _NO_MORE = "the limit pays for no more, and each attempt that fails costs a roun
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
 
-def balances_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, device: str) -> Balances:
-    """A ledger's balances as they would be under these limits, in memory; empty where there is no ledger yet."""
+def balance_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, device: str) -> Balance:
+    """A ledger's balance as it would be under these limits, in memory; empty where there is no ledger yet."""
     if not ledger.exists():
-        return Balances(device=device, limit=limit, sum_epsilon=sum_epsilon)
-    balances = Ledger.read(ledger).balances
-    balances.adopt()
-    balances.set_limit(limit, sum_epsilon)
-    return balances
+        return Balance(device=device, limit=limit, sum_epsilon=sum_epsilon)
+    balance = Ledger.read(ledger).balance
+    balance.adopt()
+    balance.set_limit(limit, sum_epsilon)
+    return balance
 
 
 def reserve_in(
-    book: Balances | Ledger,
+    book: Balance | Ledger,
     study: Agreement,
     costs: Costs,
     *,
@@ -45,21 +45,20 @@ def reserve_in(
     pass, which costs more than going on. CH401 where the limit does not pay for the planned uploads; unless they are
     `needed`, as many as it pays for. `most` is how many uploads the study may make, if not the usual allowance.
     """
-    balances = book if isinstance(book, Balances) else book.balances
-    for plan in balances.everyone.open_plans:
+    balance = book if isinstance(book, Balance) else book.balance
+    for plan in balance.open_plans:
         if plan not in (study.run_name, plan_of_questions(study.run_name)):
             book.release(plan)
     if costs.questions is not None:  # first: the allowance for rounds that fail takes what is left
         reserve_questions(book, costs.questions, study.run_name)
-    if more := _missing(balances, study, costs, began=began, needed=needed, most=most):
+    if more := _missing(balance, study, costs, began=began, needed=needed, most=most):
         book.reserve(more)
 
 
 def _missing(
-    balances: Balances, study: Agreement, costs: Costs, *, began: int, needed: bool, most: int | None
+    balance: Balance, study: Agreement, costs: Costs, *, began: int, needed: bool, most: int | None
 ) -> Reservation | None:
     """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
-    balance = balances.everyone
     planned, made = rounds_each(study.plan), balance.charges_of(study.run_name)
     most = most_uploads(planned) if most is None else most
     if made >= most:
@@ -75,31 +74,33 @@ def _missing(
     if not wanted:
         return None
     missing = all_of_them.only(wanted)
-    count = balances.affordable(missing)
+    count = balance.affordable(missing)
     if needed and count < planned_ones:
         whole = missing.first(planned_ones)
-        if not balances.within(whole, slack=SLACK):
-            balances.admissible(whole)  # says CH401, with the figures
+        if not balance.within(whole, slack=SLACK):
+            balance.admissible(whole)  # says CH401, with the figures
     return missing.first(count) if count else None
 
 
-def check_spare(balances: Balances, study: Agreement, costs: Costs, ledger: Path) -> None:
+def check_spare(balance: Balance, study: Agreement, costs: Costs, ledger: Path) -> None:
     """Nothing, or CH413 where limits pay for the planned rounds of a new study and for too few attempts that fail.
 
-    `balances` have reserved the study by now; `ledger` is the file that they were read from.
+    `balance` has reserved the study by now; `ledger` is the file that they were read from.
     """
     planned, run = rounds_each(study.plan), study.run_name
-    wanted, spare = spare_uploads(planned), balances.everyone.uploads_of(run) - planned
-    if spare >= wanted or balances.everyone.charges_of(run):
+    wanted, spare = spare_uploads(planned), balance.uploads_of(run) - planned
+    if spare >= wanted or balance.charges_of(run):
         return
-    everyone, sums = balances.everyone, balances.sum_epsilon
-    free = balances_under(
-        replace(everyone.limit, epsilon=NO_LIMIT), None if sums is None else NO_LIMIT, ledger, device=everyone.device
+    free = balance_under(
+        replace(balance.limit, epsilon=NO_LIMIT),
+        None if balance.sum_epsilon is None else NO_LIMIT,
+        ledger,
+        device=balance.device,
     )
     reserve_in(free, study, costs, most=planned + wanted)
-    limits = f"--max-epsilon {up(free.everyone.reserved)}"
-    if sums is not None:
-        limits += f" --max-epsilon-sum {up(free.sums.reserved)}"
+    limits = f"--max-epsilon {up(free.reserved)}"
+    if balance.sum_epsilon is not None:
+        limits += f" --max-epsilon-sum {up(free.against(SUMS).reserved)}"
     raise LedgerError(
         "CH413",
         f"the limit pays for the {count(planned, 'planned round')} and {count(spare, 'failed attempt')}, "

@@ -14,14 +14,15 @@ from choral import config
 from choral.accounting.calibrate import within_draws
 from choral.accounting.costs import Costs, rounds_each, spare_uploads
 from choral.accounting.words import seen_by, words_of
-from choral.core.chain import Receipt
 from choral.core.display import figures_up, up
 from choral.core.errors import ConfigError, StorageError, TrustError
 from choral.core.events import epsilon_of
+from choral.core.exposure import SUMS
 from choral.core.hybrid import HYBRID, available
 from choral.core.keys import Identity, check_name
 from choral.core.ledger import Charge, Ledger
 from choral.core.printable import count
+from choral.core.sealed import Receipt
 from choral.core.vault import FileStore, Memory, Vault
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
@@ -33,7 +34,7 @@ from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
-from choral.deploy.reserving import SLACK, asks_in_words, balances_under, check_spare, reserve_in
+from choral.deploy.reserving import SLACK, asks_in_words, balance_under, check_spare, reserve_in
 from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
 from choral.record import converted, read_json
@@ -375,12 +376,12 @@ class Home:
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 _way_out(held.costs.spent(0, planned + spare_uploads(planned), delta), planned),
             )
-        balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
-        balance, terms = balances.everyone, study.terms
+        balance = balance_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
+        terms = study.terms
         spent, began = balance.reserved, self._passes_began(study, held, balance.charges)
-        spent_of_sums = 0.0 if policy.epsilon_sum is None else balances.sums.reserved
+        spent_of_sums = 0.0 if policy.epsilon_sum is None else balance.against(SUMS).reserved
         before = balance.terms  # of what earlier studies took: neighbours may differ in something else there
-        reserve_in(balances, study, held.costs, began=began)
+        reserve_in(balance, study, held.costs, began=began)
         uploads = balance.uploads_of(study.run_name)
         return Preview(
             study=study.file.name,
@@ -435,9 +436,9 @@ class Home:
 
     def _check_spare(self, study: Agreement, policy: Policy, held: Holdings) -> None:
         """Nothing, or CH413 where the limits have no room for attempts that fail."""
-        balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
-        reserve_in(balances, study, held.costs, began=self._passes_began(study, held, balances.everyone.charges))
-        check_spare(balances, study, held.costs, self.ledger_path)
+        balance = balance_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
+        reserve_in(balance, study, held.costs, began=self._passes_began(study, held, balance.charges))
+        check_spare(balance, study, held.costs, self.ledger_path)
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:
         """The study that was approved, as it was approved: any later change of it, or of the server, is refused."""

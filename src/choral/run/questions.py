@@ -15,7 +15,7 @@ from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
 from choral.core import private_sums
 from choral.core.errors import ConfigError, LedgerError, TableError, TrustError
-from choral.core.ledger import Balances, Charge, Ledger, Receipt, Reservation
+from choral.core.ledger import Balance, Charge, Ledger, Receipt, Reservation
 from choral.core.masks import Stream, Words
 from choral.core.messages import QUESTIONS
 from choral.core.plan import SecureSum
@@ -58,10 +58,10 @@ def plan_of_questions(run: str) -> str:
     return f"{run}:questions"
 
 
-def reserve_questions(book: Ledger | Balances, price: SumPrice, run: str) -> None:
+def reserve_questions(book: Ledger | Balance, price: SumPrice, run: str) -> None:
     """Reserve all questions that a run may ask, once."""
-    plan, balances = plan_of_questions(run), book if isinstance(book, Balances) else book.balances
-    if plan in balances.everyone.open_plans:
+    plan, balance = plan_of_questions(run), book if isinstance(book, Balance) else book.balance
+    if plan in balance.open_plans:
         return
     summed = () if price.summed is None else (price.summed,) * price.most
     uploads = (price.everyone,) * price.most
@@ -257,7 +257,7 @@ class AskTerms:
     def check(self, ledger: Ledger, number: int) -> None:
         """Nothing, or why the ledger does not pay for one more question: CH407, CH401 or CH408."""
         try:
-            ledger.balances.check(self.charge(number))
+            ledger.balance.check(self.charge(number))
         except LedgerError as error:
             if error.code != "CH409":
                 raise
