@@ -41,8 +41,9 @@ from choral.learning.personal import ALONE, KAPPA, Standing, chosen, fitted, joi
 from choral.learning.records import Records
 from choral.learning.splits import Split
 from choral.paper.adult import NARROW
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import Study, settle
+from choral.run.study import Study
 
 EPSILON = 1.0  # unless --epsilon says another
 DATA = Path("../shared/data/multisite")

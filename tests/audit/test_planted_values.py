@@ -16,7 +16,7 @@ from choral.core.errors import ChoralError
 from choral.learning.tables import load
 from choral.record import read_run
 from choral.report.live_page import live_page
-from choral.run.study import settle
+from choral.run.planning import settle
 from tests.run.small import SETTINGS
 
 PLANTED = [f"canary-{number:02}-{'aeiou'[number % 5] * 3}" for number in range(40)]

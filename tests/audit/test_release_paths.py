@@ -23,8 +23,8 @@ from choral.learning.tables import load
 from choral.record import read_run
 from choral.report.live_page import live_page
 from choral.run.folder import RunFolder
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from tests.run.small import SETTINGS
 
 ROWS = 240

@@ -19,8 +19,8 @@ from choral.learning.encoder import Encoder
 from choral.learning.reading import Format
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from tests.learning import encoders
 from tests.run import consortium
 

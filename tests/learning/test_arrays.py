@@ -9,7 +9,7 @@ import choral
 from choral.config import parse, read
 from choral.core.errors import ConfigError, TableError
 from choral.learning.arrays import read_images, read_npz, read_site
-from choral.run.study import settle
+from choral.run.planning import settle
 
 HEAD = "privacy.epsilon = 4.0\nprivacy.delta = 1e-4\n"
 

@@ -34,7 +34,8 @@ from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
 from choral.learning.records import Labels, Records
-from choral.run.study import Study, settle
+from choral.run.planning import settle
+from choral.run.study import Study
 from choral.run.watch import Watch, unheard, unwatched
 
 Vector = NDArray[np.float32]

@@ -19,8 +19,9 @@ from choral.learning.evaluate import evaluate
 from choral.learning.records import Records
 from choral.run.guard import noise_in_grid
 from choral.run.places import Opened, Simulated
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import Study, settle
+from choral.run.study import Study
 
 Kind = Literal[
     "range_flip", "inner_product", "backdoor", "label_flip", "sign_flip", "gaussian", "shift", "little",

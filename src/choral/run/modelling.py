@@ -23,8 +23,8 @@ from choral.learning.splits import shares_of
 from choral.record import MODELS, AnsweredQuestion, SumModelLine, read_sum_models
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import append_line, now
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, declared_columns
-from choral.run.study import Study
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.run.study import Study, declared_columns
 from choral.run.watch import Watch, unwatched
 
 State = NDArray[np.float64]
