@@ -23,7 +23,7 @@ from choral.run.answer_register import AnswerRegister
 from choral.run.answers import answered
 from choral.run.modelling import fit
 from choral.run.places import Opened
-from choral.run.questions import plan_of_questions
+from choral.run.study import plan_of_questions
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")

@@ -15,8 +15,8 @@ from choral.core.events import epsilon_of
 from choral.core.ledger import Ledger
 from choral.run import questions
 from choral.run.inquiry import Inquiry
+from choral.run.planning import settle
 from choral.run.questions import preparation
-from choral.run.study import settle
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
 TABLE = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"]})
