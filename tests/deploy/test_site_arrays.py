@@ -21,8 +21,8 @@ from choral.run.planning import settle
 from choral.run.runs import Run
 from choral.tables.cells import Format
 from choral.tables.encoder import Encoder
-from tests.learning import encoders
 from tests.run import consortium
+from tests.tables import encoders
 
 SHAPE, CLASSES = (4, 4), ("dark", "light")
 MATRIX = np.random.default_rng(5).normal(0, 0.3, (16, 4))
