@@ -72,7 +72,7 @@ def unasked_imports(text, available, seen=None):
 def test_no_test_needs_a_package_that_the_lock_lacks_only_to_be_collected():
     # PyTorch is in no lock. One module of helpers imported it, and `make test` ended there on a machine without it.
     locked = set(map(canonicalize_name, pins("requirements-dev.lock")))
-    available = {"choral", "tests", "bench", "docs", "examples", *sys.stdlib_module_names}
+    available = {"choral", "tests", "bench", "docs", "examples", "tools", *sys.stdlib_module_names}
     for module, distributions in metadata.packages_distributions().items():
         if any(canonicalize_name(one) in locked for one in distributions):
             available.add(module)

@@ -1,25 +1,65 @@
-"""The sum of vectors that come one after the other, modulo their word size, added by several threads."""
+"""The uploads of a turn on the server: added as they come, by threads, and kept within a limit of memory."""
 
+import os
+import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
-from choral.core.masks import Words
+from choral.core.errors import ConfigError
+from choral.core.masks import CORES, Mask, Words, add_masks, ring
+from choral.core.messages import Vector
 
+MOST_BYTES_IN_MEMORY = 256 * 2**20
+MOST_WAITING = 16  # uploads under way to the threads that add them
 # Bytes of a vector that a thread adds in one call. NumPy leaves the interpreter to others while it adds, and takes it
 # between calls. After shorter calls, more than four threads would wait for each other longer than they add.
 STRETCH_BYTES = 2**22
 # Threads that add vectors as they come. Calls of STRETCH_BYTES keep so many busy; more of them wait for the interpreter
-# longer than they add, and the thread that receives vectors waits with them (measured on 16 cores, docs/scale.md).
+# longer than they add, and the thread that receives vectors waits with them (measured on 16 cores).
 MOST_ADDERS = 8
+ADDERS = min(MOST_ADDERS, CORES)
 WORTH_A_THREAD = 2**20  # bytes of a vector; a shorter one is added before a thread has begun
 WORTH_WAITING_FOR = 2**23  # bytes that are added by threads which others wait for
 _LINE = 64  # bytes that two threads must not share
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The bytes of memory that a server may use for the uploads of a turn, beyond which they go to a file.
+
+    >>> Memory(4 * 10**8).kept(4 * 10**6), Memory(0).kept(4 * 10**6)
+    (KeptVectors(waiting=16, sums=26), KeptVectors(waiting=0, sums=1))
+    """
+
+    size: int = MOST_BYTES_IN_MEMORY
+
+    @classmethod
+    def of_environment(cls) -> Self:
+        """The memory that CHORAL_MEMORY gives in MiB, or 256 MiB; CH102 if it is no whole number."""
+        text = os.environ.get("CHORAL_MEMORY", "")
+        if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise ConfigError(
+                "CH102", "CHORAL_MEMORY in the environment is no whole number from 0 on.", fix="Set it, or unset it."
+            )
+        return cls(int(text) << 20) if text else cls()
+
+    def kept(self, upload_bytes: int) -> "KeptVectors":
+        """The vectors that the sum of a turn's uploads may keep: a quarter of the memory for each of two kinds."""
+        fitting = self.size // (4 * max(upload_bytes, 1))
+        return KeptVectors(waiting=min(MOST_WAITING, fitting), sums=1 + fitting)
+
+    def laid_aside(self, upload_bytes: int) -> int:
+        """The bytes of uploads that may be kept to be taken back, next to what else is in memory."""
+        kept = self.kept(upload_bytes)
+        sums = min(kept.sums, ADDERS) - 1  # a sum has a thread, and the result is counted nowhere
+        return self.size - upload_bytes * (kept.waiting + sums)
 
 
 class KeptVectors(NamedTuple):
@@ -147,3 +187,103 @@ def _bounds(vector: Words, parts: int) -> list[int]:
 def _thread(number: int) -> ThreadPoolExecutor:
     """A thread that stays: to start it for every vector would take longer than to add one."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"choral-adds-{number}")
+
+
+class UploadStore(MutableMapping[int, Vector]):
+    """Masked updates that are kept: in memory up to a limit, beyond it in an unnamed file.
+
+    >>> with UploadStore(limit=3) as store:
+    ...     store[1] = b"ab"; store[2] = b"cd"
+    ...     bytes(store.pop(2)), len(store)
+    (b'cd', 1)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._kept: dict[int, Vector] = {}
+        self._filed: dict[int, tuple[int, int]] = {}
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def __setitem__(self, number: int, vector: Vector) -> None:
+        self._size += len(vector)
+        if self._size <= self._limit:
+            self._kept[number] = vector
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed by `clear`
+        self._filed[number] = (self._file.seek(0, os.SEEK_END), len(vector))
+        self._file.write(vector)
+        self._file.flush()  # a full disk is reported for this vector, and not for another one later
+
+    def __getitem__(self, number: int) -> Vector:
+        if self._file is None or number in self._kept:
+            return self._kept[number]
+        start, size = self._filed[number]
+        self._file.seek(start)
+        return self._file.read(size)
+
+    def __delitem__(self, number: int) -> None:
+        if self._kept.pop(number, None) is None:
+            del self._filed[number]
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._kept
+        yield from self._filed
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._filed)
+
+    def clear(self) -> None:
+        """Forget every vector and the file."""
+        self._kept.clear()
+        self._filed.clear()
+        if self._file is not None:
+            self._file.close()
+        self._file, self._size = None, 0
+
+
+class Uploads:
+    """The uploads of one turn: added as they come, and laid aside in `vectors` until none can be taken back.
+
+    `threads` add them while the next ones are received; `kept` says how many vectors they may keep.
+
+    >>> uploads = Uploads(32)
+    >>> uploads.add(0, np.uint32([1, 2]).data.cast("B")); uploads.add(1, np.uint32([3, 4]).data.cast("B"))
+    >>> uploads.take_back(0)
+    >>> uploads.unmasked([]).tolist()
+    [3, 4]
+    """
+
+    def __init__(
+        self,
+        bits: int,
+        vectors: MutableMapping[int, Vector] | None = None,
+        *,
+        kept: KeptVectors = LEAST,
+        threads: int = ADDERS,
+    ) -> None:
+        self.vectors: MutableMapping[int, Vector] = {} if vectors is None else vectors
+        self._dtype = ring(bits)
+        self._sum = RunningSum(self._dtype, threads=threads, kept=kept)
+
+    def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
+        """Add a device's upload, and lay it aside if it may have to be taken back."""
+        self._sum.add(np.frombuffer(vector, self._dtype))
+        if keep:
+            self.vectors[number] = vector
+
+    def take_back(self, number: int) -> None:
+        """Take a device's upload out of the sum again."""
+        self._sum.subtract(np.frombuffer(self.vectors.pop(number), self._dtype))
+
+    def unmasked(self, masks: Sequence[Mask]) -> Words:
+        """The sum of all uploads with these masks added to it; nothing can be added or taken back afterwards."""
+        total = self._sum.total()
+        add_masks(total, masks)
+        return total
