@@ -8,14 +8,14 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from choral.accounting.account import account as account
     from choral.accounting.calibrate import noise_for as noise_for
+    from choral.accounting.conversions import convert as convert
+    from choral.accounting.conversions import rho_for as rho_for
     from choral.convergence_bounds import convergence as convergence
     from choral.core.errors import ChoralError as ChoralError
     from choral.core.ledger import Ledger as Ledger
     from choral.core.plan import Budget as Budget
     from choral.core.plan import Plan as Plan
     from choral.core.plan import SecureSum as SecureSum
-    from choral.core.zcdp import convert as convert
-    from choral.core.zcdp import rho_for as rho_for
     from choral.front import Trained as Trained
     from choral.front import fit as fit
     from choral.front import open_run as open
@@ -50,7 +50,7 @@ _ROOM_OF = {
     "account": "choral.accounting.account",
     "convergence": "choral.convergence_bounds",
     "fit": "choral.front",
-    "convert": "choral.core.zcdp",
+    "convert": "choral.accounting.conversions",
     "load": "choral.tables.sources",
     "load_adult": "choral.tables.sources",
     "model": "choral.learning.models.model:own",
@@ -60,7 +60,7 @@ _ROOM_OF = {
     "rehearsal": "choral.front",
     "rehearse": "choral.front",
     "resume": "choral.front",
-    "rho_for": "choral.core.zcdp",
+    "rho_for": "choral.accounting.conversions",
     "simulate": "choral.front",
     "study": "choral.front",
     "torch": "choral.learning.torch_door:own",

@@ -9,11 +9,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.accounting.calibrate import with_reserves
 from choral.accounting.proofs import exposed
+from choral.accounting.reserves import rounded_coin, with_reserves
 from choral.core.errors import PlanError, TrainingError
 from choral.core.plan import Plan, poisson_room
-from choral.core.poisson import rounded_coin
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, compiled_drawing, drawer_of, partition, poisson
 

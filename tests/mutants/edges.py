@@ -220,7 +220,7 @@ PRICES: list[Mutant] = [
     bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
         "tests/learning/test_aligned_gradients.py::"
         "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
-    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.calibrate:with_reserves",
+    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.reserves:with_reserves",
         "max(usual, needed)", "usual",
         "tests/privacy/test_calibrate.py::"
         "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),

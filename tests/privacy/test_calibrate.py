@@ -6,24 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from choral.accounting.calibrate import (
-    RULES,
-    calibrated,
-    loss_under,
-    most_draws,
-    most_rounds,
-    noise_for,
-    room_chance,
-    smallest_noise,
-    spendable,
-    with_reserves,
-    within_draws,
-)
+from choral.accounting.calibrate import RULES, calibrated, loss_under, most_rounds, noise_for, smallest_noise
 from choral.accounting.proofs import exposed
+from choral.accounting.reserves import most_draws, room_chance, rounded_coin, spendable, with_reserves, within_draws
 from choral.core.errors import PlanError
 from choral.core.plan import Budget, Plan
 from choral.core.plan.poisson_room import MOST_ROUNDED
-from choral.core.poisson import rounded_coin
 
 PLAN = {
     "rounds": 13,

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from choral.accounting.conversions import gdp_mu, rho_for
 from choral.accounting.ledger_statement import statement_of
 from choral.core import balance as balancing
 from choral.core.balance import LEAK
@@ -14,7 +15,6 @@ from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
 from choral.core.ledger import Balance, Charge, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.poisson import curve
-from choral.core.zcdp import gdp_mu, rho_for
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
 STEP = gdp_mu(2.0, 1e-5) / math.sqrt(6) * (1 - 1e-9)  # six of these Gaussians fill the limit: μ = 0.2047

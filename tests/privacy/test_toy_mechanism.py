@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import choral
-from choral.accounting.calibrate import calibrated, smallest_noise, spendable
+from choral.accounting.calibrate import calibrated, smallest_noise
 from choral.accounting.costs import Costs
 from choral.accounting.proofs import rules_charged
+from choral.accounting.reserves import spendable
 from choral.accounting.words import WORDS, Words, rule_in_words
 from choral.core.errors import PlanError
 from choral.core.events import Zcdp, epsilon_of

@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from choral.accounting import published
+from choral.accounting.conversions import gdp_mu, rho_for
 from choral.accounting.costs import rounds_each
 from choral.accounting.proofs import Conditions, Loss, against_everyone, exposed, of_clipped_updates, with_secure_sum
+from choral.accounting.reserves import spendable, with_reserves
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.core.exposure import Exposure, in_crowd
-from choral.core.plan import OUT_OF_RANGE, Budget, Plan, require_number, require_one_of
-from choral.core.plan.poisson_room import MOST_ROUNDED, OVERFLOW
-from choral.core.poisson import OWN_COIN, rounded_coin
-from choral.core.zcdp import rho_for
+from choral.core.plan import Budget, Plan, require_number, require_one_of, require_whole
+from choral.core.private_sums import FAILURE, SumPrice
 
 Rule = Literal[
     "proved", "with_secure_sum", "clipped_updates", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"
@@ -39,89 +39,10 @@ _PROVED: dict[str, Callable[[Exposure], Loss | str]] = {
 }
 RULES: tuple[str, ...] = (*_PROVED, *PAPER_RULES)
 
-_RESERVED = 1e-3  # of δ: what each kind of rare failure may take of it, and no more than a plan keeps that says nothing
-_MOST_OF_DELTA = 0.5  # that the rounding of very many coins may take, together with full batches
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
 _LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
 _BAND = 5e-4  # how far below its target a search may stop
-
-
-def room_chance(plan: Plan, draws: int, probability: float) -> float:
-    """What the rounding of coins leaves of a plan's β, in so many drawn batches, for batches that exceed their room."""
-    return plan.overflow - min(draws * rounded_coin(probability), MOST_ROUNDED * plan.overflow)
-
-
-def most_draws(probability: float, delta: float) -> int:
-    """How many batches a run may draw with this probability, by what their rounding may take of δ.
-
-    >>> most_draws(0.1, 1e-9) > 3000, most_draws(1.0, 1e-9) == 10**9
-    (True, True)
-    """
-    coin = rounded_coin(probability)
-    return int(MOST_ROUNDED * _MOST_OF_DELTA * delta / coin) if coin else _MOST_ROUNDS
-
-
-def _coin(plan: Plan) -> float:
-    """What the rounding of one drawn batch of a plan may take of δ, at any device.
-
-    Where the smallest device draws all of its rows, it rounds nothing, and the rounding of one with more rows is
-    bounded by what its steps cost without sampling (docs/accounting.md).
-    """
-    if plan.partitioned or plan.protects.clips_update:
-        return 0.0
-    rate = plan.batch / plan.rows
-    return rounded_coin(rate) if rate < 1 else OWN_COIN
-
-
-def _draws(plan: Plan) -> int:
-    return plan.rounds * (1 if plan.once else plan.local_steps)
-
-
-def with_reserves(plan: Plan, delta: float) -> Plan:
-    """The plan with what it keeps of δ for rare failures: a thousandth for each, or what rounded coins take.
-
-    Of a δ above 1e-5 no more is kept than of that one. Refused (CH204) where the coins would take half of δ.
-
-    >>> plan = Plan(devices=4, cohort=4, rounds=10, rows=10**6, batch=1000, step_size=0.1, clip=1.0, noise=0.0)
-    >>> kept = with_reserves(plan, 1e-9)
-    >>> kept.overflow < 0.01 * 1e-9, with_reserves(plan, 1e-5) == plan
-    (True, True)
-    """
-    usual = min(OVERFLOW, _RESERVED * delta)
-    needed = _draws(plan) * _coin(plan) / MOST_ROUNDED * (1 + _SLACK)
-    if needed > _MOST_OF_DELTA * delta:
-        raise _too_many_draws(plan, _MOST_OF_DELTA * delta)
-    return replace(plan, overflow=max(usual, needed), out_of_range=min(OUT_OF_RANGE, _RESERVED * delta))
-
-
-def within_draws(plan: Plan) -> Plan:
-    """The plan, or CH204 where it draws more Poisson batches than its β pays for."""
-    if _draws(plan) * _coin(plan) > MOST_ROUNDED * plan.overflow:
-        raise _too_many_draws(plan, plan.overflow)
-    return plan
-
-
-def _too_many_draws(plan: Plan, overflow: float) -> PlanError:
-    return PlanError(
-        "CH204",
-        f"{_draws(plan):,} Poisson batches in a run, {int(MOST_ROUNDED * overflow / _coin(plan)):,} are the most.",
-        why=f"The rounding of so many draws would take more than {overflow:g} of δ.",
-        fix='Use fewer rounds or local steps, or sampling = "partition", in a new run.',
-    )
-
-
-def spendable(budget: Budget, plan: Plan | None = None) -> Budget:
-    """The budget that noise may use up: without the shares of δ that a plan keeps for rare failures.
-
-    Without a plan, those that one of few batches keeps.
-
-    >>> spendable(Budget(epsilon=1.0, delta=1e-5)).delta == 1e-5 - 2e-8
-    True
-    """
-    usual = min(OVERFLOW, _RESERVED * budget.delta), min(OUT_OF_RANGE, _RESERVED * budget.delta)
-    overflow, out_of_range = usual if plan is None else (plan.overflow, plan.out_of_range)
-    return replace(budget, delta=budget.delta - overflow - out_of_range)
 
 
 def calibrated(
@@ -151,6 +72,25 @@ def calibrated(
             fix='Use one local step, noise_is_added = "once" with a convex model, or against = "everyone".',
         )
     return replace(plan, noise=smallest_noise(part, spendable(budget, plan), rule, other=other))
+
+
+def price_of_sums(
+    *, epsilon: float | None, epsilon_sum: float | None, delta: float, most: int, noises: int = 1
+) -> SumPrice:
+    """The price at which so many private sums stay within ε against everyone and within the ε of sums, where given.
+
+    >>> round(price_of_sums(epsilon=1.0, epsilon_sum=None, delta=1e-5, most=10).mu, 4)
+    0.0848
+    """
+    require_whole("most", most)
+    limits = [
+        gdp_mu(require_number("epsilon", limit), delta - most * FAILURE) * math.sqrt(counted)
+        for limit, counted in ((epsilon, 1), (epsilon_sum, noises))
+        if limit is not None
+    ]
+    if not limits:
+        raise PlanError("CH103", "questions have no epsilon.", fix="Set epsilon, epsilon_sum, or both in [ask].")
+    return SumPrice(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises, most=most)
 
 
 def loss_under(rule: str, part: Exposure) -> Loss | published.Published:

@@ -6,9 +6,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from choral.accounting.conversions import convert
 from choral.accounting.proofs import lipschitz
 from choral.core.exposure import ADJACENCY, Exposure
-from choral.core.zcdp import convert
 
 _NOISE_ONCE = "the formula is about noise in every step; here it is added once, to the upload (Rule {rule})"
 _OTHER_NOISE = "the formula is about Gaussian noise in every step; here it is whole numbers on the grid (Rule S6)"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 from choral.core import poisson
 from choral.core.errors import PlanError
 from choral.core.plan import require_number, require_whole
-from choral.core.zcdp import SMALLEST_DELTA, best_epsilon, convert, gdp_epsilon, require_delta
+from choral.core.zcdp import SMALLEST_DELTA, best_epsilon, epsilon_of_rho, gdp_epsilon, require_delta
 
 _SMALLEST, _LARGEST = 1e-60, 1e60  # far beyond use, and their squares and products still are floats
 
@@ -169,7 +169,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
         return gdp_epsilon(math.sqrt(mu_squared), left) if mu_squared > 0 else 0.0
     rho += 0.5 * mu_squared
     if not (steps or skellams):
-        return convert(rho=rho, delta=left, conversion="optimal")
+        return epsilon_of_rho(rho, left)
 
     def divergence(order: float) -> float:
         sums = math.fsum(

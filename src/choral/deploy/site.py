@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from choral import config
-from choral.accounting.calibrate import within_draws
 from choral.accounting.costs import Costs, rounds_each, spare_uploads
+from choral.accounting.reserves import within_draws
 from choral.accounting.words import seen_by, words_of
 from choral.core.display import figures_up, up
 from choral.core.errors import ConfigError, StorageError, TrustError

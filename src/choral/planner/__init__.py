@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Unpack
 
-from choral.accounting.calibrate import spendable
 from choral.accounting.proofs import with_secure_sum
+from choral.accounting.reserves import spendable
 from choral.convergence_bounds import Convergence, largest_step_size
 from choral.core.exposure import adjacency_of
 from choral.core.plan import Against, Budget, Plan, require_company

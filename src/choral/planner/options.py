@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-from choral.accounting.calibrate import calibrated, most_draws, most_rounds, spendable
+from choral.accounting.calibrate import calibrated, most_rounds
 from choral.accounting.proofs import Loss, against_everyone, with_secure_sum
+from choral.accounting.reserves import most_draws, spendable
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, adjacency_of

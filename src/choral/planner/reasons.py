@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from choral.accounting.calibrate import spendable
 from choral.accounting.proofs import Loss, with_secure_sum
+from choral.accounting.reserves import spendable
 from choral.accounting.words import words_of
 from choral.core.display import figures_up
 from choral.core.plan import Plan

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
-from choral.accounting.calibrate import spendable
+from choral.accounting.conversions import rho_for
 from choral.accounting.costs import rounds_each
+from choral.accounting.reserves import spendable
 from choral.convergence_bounds import Convergence, convergence
 from choral.core.errors import PlanError
 from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd
@@ -31,7 +32,6 @@ from choral.core.plan import (
     require_whole,
     usual_sampling,
 )
-from choral.core.zcdp import rho_for
 
 ModelKind = Literal["logistic", "linear", "mlp"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")

@@ -10,8 +10,9 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.accounting.calibrate import calibrated, with_reserves
+from choral.accounting.calibrate import calibrated
 from choral.accounting.costs import rounds_each
+from choral.accounting.reserves import with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError, TableError

@@ -13,12 +13,12 @@ from choral.accounting import groups
 from choral.accounting.account import account_of
 from choral.accounting.costs import Costs
 from choral.accounting.proofs import with_secure_sum
+from choral.accounting.reserves import overflow, rounded_coin
 from choral.accounting.words import words_of
 from choral.core import private_sums
 from choral.core.events import Event
 from choral.core.exposure import Exposure, adjacency_of
 from choral.core.plan import Plan
-from choral.core.poisson import overflow, rounded_coin
 from choral.learning.batches.poisson import PoissonDrawer
 from choral.record import (
     Claim,

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.calibrate import price_of_sums
 from choral.accounting.costs import NO_LIMIT, Costs
 from choral.config import Job
 from choral.core import private_sums
@@ -83,7 +84,7 @@ def price_of(job: Job, devices: int) -> SumPrice | None:
     if not job.ask.allowed:
         return None
     secure = ask_sum_of(job, devices)
-    return SumPrice.of(
+    return price_of_sums(
         epsilon=job.ask.epsilon,
         epsilon_sum=job.ask.epsilon_sum,
         delta=job.privacy.delta,
