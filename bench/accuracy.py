@@ -65,7 +65,7 @@ def clusters(rows: int = 40_000) -> tuple[NDArray[np.float32], NDArray[np.int64]
 
 def ours(task: Task, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """One run of choral: what came out, and all that a peer needs to do the same."""
-    from choral.accounting.costs import rounds_each
+    from choral.accounting.proofs import rounds_each
     from choral.config import job_of
     from choral.run.planning import settle
     from choral.run.runs import Run

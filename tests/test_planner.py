@@ -62,7 +62,7 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
     full = (
         plan.overflow + plan.out_of_range
     ) / rounds  # all that is reserved, though a device is charged for its share of all rounds only
-    event = sampled(reported.chosen.part, plan.local_steps, overflow=full)
+    event = replace(sampled(reported.chosen.part, plan.local_steps), delta=full)
     balance = Balance(device="07", limit=reported.budget)
     wanted = Reservation(rule="S5", plan=plan.digest, uploads=(event,) * (rounds + 1))
     with pytest.raises(LedgerError, match="CH401"):

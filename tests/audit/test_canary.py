@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from choral.accounting.calibrate import noise_for
-from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.audit.bounds import held_out, least_epsilon
 from choral.audit.canary import LANES, SIGHTS, device_scores, in_small, others_noise, worst_case
 from choral.core.plan import Plan, SecureSum

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from choral.accounting.costs import rounds_each
-from choral.accounting.proofs import exposed, lipschitz
+from choral.accounting.proofs import exposed, lipschitz, rounds_each
 from choral.core.errors import PlanError
 from choral.core.exposure import exposure_of
 from choral.core.plan import Plan, SecureSum

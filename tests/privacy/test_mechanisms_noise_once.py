@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import calibrated
-from choral.accounting.costs import Costs, rounds_each
-from choral.accounting.proofs import against_everyone, with_secure_sum
+from choral.accounting.costs import Costs
+from choral.accounting.proofs import against_everyone, rounds_each, with_secure_sum
 from choral.core.codec import Codec, sensitivity
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Zcdp, epsilon_of

@@ -13,8 +13,15 @@ from typing import Literal, Unpack
 
 from choral.accounting import published
 from choral.accounting.conversions import gdp_mu, rho_for
-from choral.accounting.costs import rounds_each
-from choral.accounting.proofs import Conditions, Loss, against_everyone, exposed, of_clipped_updates, with_secure_sum
+from choral.accounting.proofs import (
+    Conditions,
+    Loss,
+    against_everyone,
+    exposed,
+    of_clipped_updates,
+    rounds_each,
+    with_secure_sum,
+)
 from choral.accounting.reserves import spendable, with_reserves
 from choral.core.display import figures_up
 from choral.core.errors import PlanError

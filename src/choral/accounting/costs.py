@@ -174,11 +174,6 @@ class Costs:
         return spent
 
 
-def rounds_each(plan: Plan) -> int:
-    """How many rounds a device takes part in when all take part equally often, rounded up."""
-    return -(-plan.rounds * plan.cohort // plan.devices)
-
-
 def most_uploads(planned: int) -> int:
     """How many uploads a study may make of which so many are planned: a quarter more, at least two, for what fails.
 

@@ -182,6 +182,11 @@ def of_clipped_updates(part: Exposure) -> Loss:
     )
 
 
+def rounds_each(plan: Plan) -> int:
+    """How many rounds a device takes part in when all take part equally often, rounded up."""
+    return -(-plan.rounds * plan.cohort // plan.devices)
+
+
 def rules_charged(plan: Plan, sizes: Iterable[int]) -> tuple[str, ...]:
     """The names of all rules by which devices with so many rows are charged, sorted.
 

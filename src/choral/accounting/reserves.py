@@ -1,4 +1,4 @@
-"""The shares of δ that a run keeps for rare failures: batches beyond their room, rounded coins, and the codec's range."""
+"""The shares of δ that a run keeps for rare failures: batches beyond their room, rounded coins and long updates."""
 
 import math
 from dataclasses import replace

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.accounting.costs import rounds_each
-from choral.accounting.proofs import against_everyone
+from choral.accounting.proofs import against_everyone, rounds_each
 from choral.attack.membership import FALSE_ALARMS, most_true_positives, sampling_error, true_positives
 from choral.attack.reconstruct import (
     Cells,

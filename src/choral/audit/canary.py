@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
-from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.audit.bounds import Tally, held_out, least_epsilon
 from choral.audit.steps import by_steps
 from choral.audit.white_box import steps_of

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.audit.bounds import one_run_epsilon
 from choral.audit.canary import SIGHTS, Sight, View, claims, require_gaussian
 from choral.backends.vectorised import Vectorised

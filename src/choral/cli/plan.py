@@ -133,7 +133,7 @@ def _of_file(args: argparse.Namespace) -> int:
 
 
 def _as_object(file: str, study: "Study") -> dict[str, object]:
-    from choral.accounting.costs import rounds_each
+    from choral.accounting.proofs import rounds_each
     from choral.run.planning import left_open, prospect_of
     from choral.run.statement import planned_statement
 
@@ -154,7 +154,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
 
 
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
-    from choral.accounting.costs import rounds_each
+    from choral.accounting.proofs import rounds_each
     from choral.cli.training import claims, plan_lines
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement

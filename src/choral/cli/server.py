@@ -144,7 +144,8 @@ def _may_be_missing(cohort: int, needed: int) -> list[str]:
 
 def _room(study: "Agreement") -> tuple[int, float]:
     """For how many attempts that fail a site needs room, and the ε that pays for them at the plan's smallest site."""
-    from choral.accounting.costs import rounds_each, spare_uploads
+    from choral.accounting.costs import spare_uploads
+    from choral.accounting.proofs import rounds_each
 
     planned, delta = rounds_each(study.plan), study.settled.limits[0].delta
     return (spare := spare_uploads(planned)), study.settled.costs.spent(0, planned + spare, delta)

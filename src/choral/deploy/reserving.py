@@ -4,7 +4,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from choral.accounting.costs import NO_LIMIT, Costs, most_uploads, rounds_each, spare_uploads
+from choral.accounting.costs import NO_LIMIT, Costs, most_uploads, spare_uploads
+from choral.accounting.proofs import rounds_each
 from choral.core.display import up
 from choral.core.errors import LedgerError
 from choral.core.events import epsilon_of

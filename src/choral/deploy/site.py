@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 
 from choral import config
-from choral.accounting.costs import Costs, rounds_each, spare_uploads
+from choral.accounting.costs import Costs, spare_uploads
+from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import within_draws
 from choral.accounting.words import seen_by, words_of
 from choral.core.display import figures_up, up

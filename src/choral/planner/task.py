@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
 from choral.accounting.conversions import rho_for
-from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import spendable
 from choral.convergence_bounds import Convergence, convergence
 from choral.core.errors import PlanError

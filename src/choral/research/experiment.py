@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import Rule, loss_under, smallest_noise
-from choral.accounting.costs import rounds_each
-from choral.accounting.proofs import smooth
+from choral.accounting.proofs import rounds_each, smooth
 from choral.accounting.reserves import spendable, with_reserves
 from choral.backends.resident_sweep import mixes_repeats
 from choral.core.errors import PlanError

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.calibrate import calibrated
-from choral.accounting.costs import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
