@@ -14,7 +14,7 @@ from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
 from choral.asking.rounds import GradientRound
 from choral.config import Job
-from choral.config.untrained import rounds_of
+from choral.config.together import rounds_of
 from choral.core.errors import ConfigError
 from choral.core.plan import Budget
 from choral.learning.models import Model
