@@ -39,8 +39,9 @@ from choral.learning.converged import converged
 from choral.learning.models import Model
 from choral.learning.personal import ALONE, KAPPA, Standing, chosen, fitted, joined
 from choral.paper.adult import NARROW
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import Study, settle
+from choral.run.study import Study
 from choral.tables.records import Records, Split
 
 EPSILON = 1.0  # unless --epsilon says another

@@ -20,7 +20,7 @@ BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
-PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
+PINNED, RUNS = "choral.deploy.pinned:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
@@ -96,7 +96,7 @@ MUTANTS = [
         "add_noise(model, total, spread, key, draw))", PAPER),
     bug("records join a batch by their label", LOCAL + "batch_sum.part", "batch >= 0", "labels[batch] > 0", PAPER),
     # Sums of questions
-    bug("several tables counted as one", ASKING + "one_hot:one_hots",
+    bug("several tables counted as one", ASKING + "cells:one_hots",
         "sum(min(block.width, 2) for block in blocks)", "min(max(block.width for block in blocks), 2)",
         "tests/asking/test_cross_tables.py::test_tables_of_several_columns_are_one_sum_of_blocks"),
     bug("moments without the root of 2", ASKING + "moments:Moments.summand",
@@ -105,13 +105,13 @@ MUTANTS = [
     bug("a column of the root in place of two", ASKING + "quantiles:sensitivity",
         "int(apart.max())", "int(squares[-1])",
         "tests/asking/test_quantiles.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it"),
-    bug("opposite gradients in the same cells left out", ASKING + "rounds:GradientRound.summand",
+    bug("opposite gradients in the same cells left out", ASKING + "gradients:GradientRound.summand",
         "2.0 * longest", "2.0**0.5 * longest",
         "tests/asking/test_rounds.py::test_two_rows_that_differ_in_the_target_reach_the_claim"),
-    bug("length of a gradient not checked", ASKING + "rounds:GradientRound.summand.total",
+    bug("length of a gradient not checked", ASKING + "gradients:GradientRound.summand.total",
         "encoded.there & ((whole**2).sum(axis=0) <= longest**2)", "encoded.there",
         "tests/asking/test_rounds.py::test_a_row_that_is_too_long_in_whole_numbers_counts_for_nothing"),
-    bug("a state that is not finite", ASKING + "rounds:finite", "np.all(np.abs(found) <= 1e6)", "True",
+    bug("a state that is not finite", ASKING + "fitting:finite", "np.all(np.abs(found) <= 1e6)", "True",
         "tests/asking/test_rounds.py::test_a_state_that_is_no_model_of_this_design_is_refused"),
     bug("an answer for each site", ASKING + "parameters:Parameters.strata",
         'ONE_SITE in (self.given.get("by"), *_items(self.given.get("by")))', "False",
@@ -333,7 +333,7 @@ MUTANTS = [
         "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
         " self._numbers(cells, source, written))[1]",
         "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
-    bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
+    bug("the report says where the data lies", "choral.run.planning:_load", "Path(named).name", "str(named)",
         "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
     bug("a device's name is its nonce", DEVICE + "_get_ready", "os.urandom(NONCE_BYTES)",
         "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
@@ -412,7 +412,7 @@ MUTANTS = [
         "2 ** max(0, math.ceil(math.log2(LEAST_SCALE / wanted)))", "1",
         "tests/privacy/test_private_sums.py::"
         "test_the_noise_never_costs_more_than_the_price_and_at_most_a_thousandth_less"),
-    bug("more honest noises than there are", "choral.run.questions:price_of",
+    bug("more honest noises than there are", "choral.run.study:price_of",
         "secure.honest_noises(secure.adversary)", "secure.cohort",
         "tests/run/test_inquiry.py::test_where_nobody_may_drop_out_more_noises_count_and_the_noise_is_less"),
     bug("rows that are read before the charge", DEVICE + "_upload",

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from choral.asking.models import IN_PLACE_OF_TRAINING
+from choral.asking import IN_PLACE_OF_TRAINING
 from choral.config.settings import AskSettings, LocalSettings, ModelSettings, settings_of
 from choral.core.errors import ConfigError, TableError
 from choral.learning.models import KINDS
