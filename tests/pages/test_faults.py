@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def house(tmp_path):
     """What the site is built from."""
-    for folder in ("docs", "examples", "paper", "src"):
+    for folder in ("docs", "examples", "lab", "src"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
     (tmp_path / "tests").mkdir()
     for name in ("README.md", "mkdocs.yml", "tests/test_docs.py"):
@@ -98,10 +98,10 @@ def test_a_name_of_the_front_door_that_is_nowhere_is_a_fault(house):
 def test_a_code_that_nobody_explains_and_a_story_without_a_code_are_faults(house):
     errors = house / "src/choral/core/errors.py"
     errors.write_text(errors.read_text().replace('"CH100": ', '"CH199": "planted",\n    "CH100": '))
-    add(house / "src/choral/core/errors.toml", '\n[CH999]\ncause = "Planted."\nway_out = "None."\n')
+    add(house / "src/choral/errors.toml", '\n[CH999]\ncause = "Planted."\nway_out = "None."\n')
     assert check.unexplained(house) == [
-        "CH199 (planted) is not explained in src/choral/core/errors.toml",
-        "src/choral/core/errors.toml explains CH999, which is no code",
+        "CH199 (planted) is not explained in src/choral/errors.toml",
+        "src/choral/errors.toml explains CH999, which is no code",
     ]
 
 
@@ -111,7 +111,7 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
     assert clean.returncode == 0, clean.stderr
     made = [page.read_text() for page in (house / "out").rglob("*.html")]
     assert not any(part in page for page in made for part in ('src="http', 'href="http://fonts', "//cdn"))
-    assert (house / "out/errors/CH401.html").exists() and (house / "out/reference/rooms/privacy.html").exists()
+    assert (house / "out/errors/CH401.html").exists() and (house / "out/reference/rooms/core.html").exists()
     assert ">LossyNetwork<" in (house / "out/overview.html").read_text()  # in the file that the page names, in colours
     assert (house / "out/paper/bounds-1.svg").exists()
     index = house / "docs/index.md"
