@@ -40,16 +40,16 @@ def lint_imports(house):
 def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     clean = lint_imports(copy_of_the_house)
     assert clean.returncode == 0, clean.stdout + clean.stderr
-    planted_in = {"src/choral/core/errors.py": "choral.learning.records\nimport choral_lab.audit"}
-    planted_in["lab/src/choral_lab/paper/figures.py"] = "choral.learning.records"
+    planted_in = {"src/choral/core/errors.py": "choral.tables.records\nimport choral_lab.audit"}
+    planted_in["lab/src/choral_lab/paper/figures.py"] = "choral.tables.records"
     for path, imported in planted_in.items():
         with (copy_of_the_house / path).open("a") as file:
             file.write(f"\nimport {imported}\n")
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
-    assert "choral.core is not allowed to import choral.learning" in planted.stdout
+    assert "choral.core is not allowed to import choral.tables" in planted.stdout
     # The front doors are enough for the paper, and a product that needs its laboratory is none.
-    assert "choral_lab.paper is not allowed to import choral.learning" in planted.stdout
+    assert "choral_lab.paper is not allowed to import choral.tables" in planted.stdout
     assert "choral is not allowed to import choral_lab" in planted.stdout
 
 
@@ -82,7 +82,7 @@ def unasked_imports(text, available, seen=None):
 def test_no_test_needs_a_package_that_the_lock_lacks_only_to_be_collected():
     # PyTorch is in no lock. One module of helpers imported it, and `make test` ended there on a machine without it.
     locked = set(map(canonicalize_name, pins("requirements-dev.lock")))
-    own = {"choral", "choral_lab", "tests", "lab", "bench", "docs", "examples"}
+    own = {"choral", "choral_lab", "tests", "lab", "bench", "docs", "examples", "tools"}
     available = {*own, *sys.stdlib_module_names}
     for module, distributions in metadata.packages_distributions().items():
         if any(canonicalize_name(one) in locked for one in distributions):

@@ -30,10 +30,10 @@ from choral.core.plan import Budget, Plan, SecureSum
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
-from choral.learning.records import Records
 from choral.planner import once_numbers, plan_for
 from choral.run.study import Study, settle
 from choral.server_step import MEAN, Averaged, ServerStep
+from choral.tables.records import Records
 from choral_lab.paper.adult import NARROW
 
 DELTA = 1e-5

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from choral.learning.records import Records
 from choral.run.runs import Run
 from choral.run.study import Study
+from choral.tables.records import Records
 from choral_lab.attack.poison import ADAPTIVE, DEVICES, KINDS, MORE_KINDS, Kind, attacked, study_of
 
 EPSILON = 2.0

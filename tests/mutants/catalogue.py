@@ -12,7 +12,7 @@ LOCAL, CLIPPED = "choral.learning.local:", "choral.learning.clipped:"
 RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
-STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
+STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.tables.columns:"
 MECHANISMS, PARTITION = "choral.core.mechanisms:", "choral.core.mechanisms.partition:"
 EXPOSURE = "choral.core.exposure:"
 EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "choral.accounting.published:"
@@ -23,7 +23,7 @@ FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
-ENCODER, ENCODED = "choral.learning.encoder:Encoder.", "tests/learning/test_encoder.py::"
+ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
 PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
 
@@ -46,7 +46,7 @@ SPREAD = (
     "lab/tests/audit/test_canary.py::test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_for_it"
 )
 NO_BYTE = (
-    "tests/audit/test_release_paths.py::"
+    "lab/tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
@@ -147,7 +147,7 @@ MUTANTS = [
         "tests/learning/test_batches.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
     bug("noise rounded to half precision", LOCAL + "add_noise", "deviation * draw(key, leaf.shape, start)",
         "jnp.float32(jnp.float16(deviation)) * draw(key, leaf.shape, start)",
-        "tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
+        "lab/tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
     bug("deployed noise from a fixed key", STREAMS + "secure_words", "os.urandom(32)", "bytes(32)",
         "tests/learning/test_trainer.py::test_two_updates_are_never_the_same_and_differ_by_their_noise"),
     bug("deployed noise without its sign", NOISE + "secure_normal",
@@ -319,7 +319,7 @@ MUTANTS = [
     bug("an error shows a cell", COLUMNS + "Numeric._numbers",
         "(_no_date if self.dates else _no_number)(source, self.name, strange, written)",
         "(_no_date if self.dates else _no_number)(f'{source}: {[*cells][strange[0]]}', self.name, strange, written)",
-        "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
+        "lab/tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
     bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
         "self._refuse(turn, str(error))",
         "tests/protocol/test_device.py::test_a_failed_training_is_reported_by_its_code_only"),
@@ -334,12 +334,12 @@ MUTANTS = [
         "self._numbers(cells, source, written)",
         "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
         " self._numbers(cells, source, written))[1]",
-        "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
+        "lab/tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
     bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
-        "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
+        "lab/tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
     bug("a device's name is its nonce", DEVICE + "_get_ready", "os.urandom(NONCE_BYTES)",
         "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
-        "tests/audit/test_planted_values.py::"
+        "lab/tests/audit/test_planted_values.py::"
         "test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_encodes_it"),
     # Noise once (rule S7), and ledgers with two limits
     bug("an upload without its noise", "choral.learning.once:with_noise",
@@ -384,7 +384,7 @@ MUTANTS = [
         "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",
         "tests/learning/test_persons.py::"
         "test_one_person_moves_an_upload_with_noise_once_by_no_more_than_the_rule_says"),
-    bug("persons that are drawn by their rows", "choral.learning.owners:in_order",
+    bug("persons that are drawn by their rows", "choral.tables.records:in_order",
         "np.argsort(np.argsort(first))[code.ravel()]", "np.arange(len(persons)) % len(first)",
         "tests/learning/test_persons.py::test_replacing_a_person_changes_no_other_unit"),
     bug("a person's charge that says record", "choral.core.mechanisms:against_everyone",
@@ -394,7 +394,7 @@ MUTANTS = [
         "plan.upload_bound", "2 * plan.upload_bound",
         "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
     bug("a count that is not charged for", PLAN + "Plan.moves", "math.hypot(2, COUNT_LENGTH)", "2.0",
-        "tests/audit/test_sensitivity.py::"
+        "lab/tests/audit/test_sensitivity.py::"
         "test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_charged_for"),
     bug("five rows at the price of one", "choral.accounting.groups:_scaled",
         "rows * event.mu", "event.mu",
@@ -503,12 +503,12 @@ MUTANTS = [
         "self._session.run(None, {self._session.get_inputs()[0].name: rows})[0][number]",
         ENCODED + "test_one_record_moves_no_other_embedding_even_if_the_graph_mixes_rows"),
     # Arrays of a site
-    bug("a digest of arrays without their numbers", "choral.learning.reading:Table.row_digests",
+    bug("a digest of arrays without their numbers", "choral.tables.reading:Table.row_digests",
         "array.tobytes() + repr(tuple(own)).encode()", "repr(tuple(own)).encode()",
-        "tests/learning/test_arrays.py::test_digests_see_every_number_label_and_place"),
-    bug("Python objects in a site's arrays", "choral.learning.arrays:_arrays", "np.load(path, allow_pickle=False)",
+        "tests/tables/test_arrays.py::test_digests_see_every_number_label_and_place"),
+    bug("Python objects in a site's arrays", "choral.tables.arrays:_arrays", "np.load(path, allow_pickle=False)",
         "np.load(path, allow_pickle=True)",
-        "tests/learning/test_arrays.py::test_files_that_are_something_else_are_refused"),
+        "tests/tables/test_arrays.py::test_files_that_are_something_else_are_refused"),
     # PyTorch
     bug("a factor that float32 rounds by its own size", "choral.learning.torch_layers:in_float32",
         "torch.where(factors >= torch.finfo(torch.float32).tiny, factors, 0.0).float()", "factors.float()",

@@ -10,7 +10,7 @@ from jax.nn import relu, softplus
 from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
 from choral.learning.models import own
-from choral.learning.records import Records
+from choral.tables.records import Records
 from choral_lab.audit.cases import CASES, arrange
 from choral_lab.audit.trainings import opened_sums
 

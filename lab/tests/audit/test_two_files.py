@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from choral.cli import main
-from choral.learning.columns import Format
-from choral.learning.dates import order_of
+from choral.tables.cells import Format, order_of
 from choral_lab.audit.two_files import ROWS, reading_case
 
 TRAININGS = 40_000

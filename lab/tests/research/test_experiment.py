@@ -12,7 +12,7 @@ from scipy.stats import norm
 from choral.core.errors import ConfigError, PlanError
 from choral.core.plan import OUT_OF_RANGE
 from choral.core.plan.poisson_room import OVERFLOW
-from choral.learning.tables import load
+from choral.tables.sources import load
 from choral_lab.research import Experiment, Records, Task, experiment, logistic
 
 KEPT = experiment._kept  # what is trained and not yet asked for

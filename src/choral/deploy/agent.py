@@ -42,12 +42,12 @@ from choral.deploy.enrolment import keep
 from choral.deploy.pinned import Approval
 from choral.deploy.reserving import reserve_in
 from choral.deploy.site import LOG, Home
-from choral.learning.reading import Table
 from choral.record import QUESTIONS, SiteQuestion
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now, tensors
 from choral.run.questions import AskTerms, CheckedQuestion, no_questions, preparation
 from choral.run.signatures import receipt_text
+from choral.tables.reading import Table
 
 CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits

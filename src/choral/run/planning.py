@@ -13,7 +13,6 @@ from choral.core.exposure import crowd_of, rounds_each
 from choral.core.graph import require_private, sparse
 from choral.core.mechanisms.noise_once import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
-from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
@@ -34,6 +33,7 @@ from choral.planner import (
 from choral.planner.task import PlanningTask
 from choral.run.questions import price_of
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
+from choral.tables.columns import Categorical, Numeric
 
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes

@@ -22,9 +22,9 @@ from choral.core.plan import SecureSum
 from choral.core.private_sums import SumNoise, SumPrice
 from choral.core.respondent import Prepare, Prepared
 from choral.core.whole import MOST_ROWS, WholeCodec
-from choral.learning.columns import Categorical, Numeric, declare
-from choral.learning.reading import Table
-from choral.learning.tables import ADULT_LABEL, adult_metadata
+from choral.tables.columns import Categorical, Numeric, declare
+from choral.tables.reading import Table
+from choral.tables.sources import ADULT_LABEL, adult_metadata
 
 NO_STATE: NDArray[np.float64] = np.empty(0)
 

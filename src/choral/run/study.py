@@ -17,21 +17,20 @@ from choral.core.codec import Codec
 from choral.core.costs import NO_LIMIT, Costs
 from choral.core.errors import ChoralError, ConfigError, TableError
 from choral.core.plan import Budget, Participation, Plan, SecureSum
-from choral.learning import tables
-from choral.learning.arrays import read_images, read_npz
-from choral.learning.columns import Categorical, Numeric
-from choral.learning.encoder import Encoder
 from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.persons import model_of_units, split_units
-from choral.learning.reading import DataSource
-from choral.learning.records import Records, by
-from choral.learning.splits import Split
-from choral.learning.tables import Dataset
 from choral.planner import Prospect
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
 from choral.server_step import ServerStep
+from choral.tables import sources
+from choral.tables.arrays import read_images, read_npz
+from choral.tables.columns import Categorical, Numeric
+from choral.tables.encoder import Encoder
+from choral.tables.reading import DataSource
+from choral.tables.records import Records, Split, by
+from choral.tables.sources import Dataset
 
 _MOST_NAMED = 8  # devices in a note
 
@@ -156,7 +155,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: 
     settings = job.data
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
-        data = tables.load_adult(
+        data = sources.load_adult(
             devices=devices,
             partition=settings.partition,
             skew=settings.skew,
@@ -171,7 +170,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: 
             "CH103", "[data] names no data.", where=job.where("data"),
             fix='Set csv, parquet, npz, images, or builtin = "adult".',
         )  # fmt: skip
-    data = tables.load(
+    data = sources.load(
         _found(job, str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,

@@ -21,9 +21,9 @@ from choral.core.exposure import Exposure, exposure_of, rounds_each
 from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.learning.models import linear
-from choral.learning.records import Records
 from choral.record import ClaimOfSums, EveryoneClaim
 from choral.run.watch import Watch, unwatched
+from choral.tables.records import Records
 from choral_lab.audit.bounds import Tally, held_out, least_epsilon
 from choral_lab.audit.steps import by_steps
 from choral_lab.audit.white_box import steps_of

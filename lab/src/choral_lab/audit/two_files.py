@@ -14,9 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from choral.core.errors import TableError
-from choral.learning.columns import Format, Numeric, declare, encode
-from choral.learning.tables import encode_labels, read_one
 from choral.run.watch import Watch, unwatched
+from choral.tables.cells import Format
+from choral.tables.columns import Numeric, declare, encode
+from choral.tables.sources import encode_labels, read_one
 from choral_lab.audit.once import OnceCase, Table, once_case
 from choral_lab.audit.verdict import Finding, Trial
 

@@ -21,11 +21,10 @@ from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
-from choral.learning.splits import Split, hold_out
-from choral.learning.tables import Dataset
 from choral.learning.torch_door import is_module, named_maker
 from choral.run.study import made_for
+from choral.tables.records import Records, Split, hold_out
+from choral.tables.sources import Dataset
 from choral_lab.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral_lab.research.training_order import in_groups, in_order
 
