@@ -46,7 +46,7 @@ SPREAD = (
     "lab/tests/audit/test_canary.py::test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_for_it"
 )
 NO_BYTE = (
-    "lab/tests/audit/test_release_paths.py::"
+    "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
@@ -147,7 +147,7 @@ MUTANTS = [
         "tests/learning/test_batches.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
     bug("noise rounded to half precision", LOCAL + "add_noise", "deviation * draw(key, leaf.shape, start)",
         "jnp.float32(jnp.float16(deviation)) * draw(key, leaf.shape, start)",
-        "lab/tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
+        "tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
     bug("deployed noise from a fixed key", STREAMS + "secure_words", "os.urandom(32)", "bytes(32)",
         "tests/learning/test_trainer.py::test_two_updates_are_never_the_same_and_differ_by_their_noise"),
     bug("deployed noise without its sign", NOISE + "secure_normal",
@@ -319,7 +319,7 @@ MUTANTS = [
     bug("an error shows a cell", COLUMNS + "Numeric._numbers",
         "(_no_date if self.dates else _no_number)(source, self.name, strange, written)",
         "(_no_date if self.dates else _no_number)(f'{source}: {[*cells][strange[0]]}', self.name, strange, written)",
-        "lab/tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
+        "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
     bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
         "self._refuse(turn, str(error))",
         "tests/protocol/test_device.py::test_a_failed_training_is_reported_by_its_code_only"),
@@ -334,12 +334,12 @@ MUTANTS = [
         "self._numbers(cells, source, written)",
         "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
         " self._numbers(cells, source, written))[1]",
-        "lab/tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
+        "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
     bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
-        "lab/tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
+        "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
     bug("a device's name is its nonce", DEVICE + "_get_ready", "os.urandom(NONCE_BYTES)",
         "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
-        "lab/tests/audit/test_planted_values.py::"
+        "tests/audit/test_planted_values.py::"
         "test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_encodes_it"),
     # Noise once (rule S7), and ledgers with two limits
     bug("an upload without its noise", "choral.learning.once:with_noise",
@@ -394,7 +394,7 @@ MUTANTS = [
         "plan.upload_bound", "2 * plan.upload_bound",
         "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
     bug("a count that is not charged for", PLAN + "Plan.moves", "math.hypot(2, COUNT_LENGTH)", "2.0",
-        "lab/tests/audit/test_sensitivity.py::"
+        "tests/audit/test_sensitivity.py::"
         "test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_charged_for"),
     bug("five rows at the price of one", "choral.accounting.groups:_scaled",
         "rows * event.mu", "event.mu",
