@@ -44,12 +44,11 @@ serve(prepare)
 
 
 @contextmanager
-def checked_out(revision: str, *folders: str) -> Iterator[Path]:
-    """These folders of a revision, below a temporary one."""
-    command = ["git", "archive", "--format=tar", revision, "--", *folders]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+def checked_out(revision: str) -> Iterator[Path]:
+    """The files of a revision, in a temporary folder."""
+    done = subprocess.run(["git", "archive", "--format=tar", revision], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        raise SystemExit(f"git has no {' and '.join(folders)} in {revision!r}: {done.stderr.decode().strip()}")
+        raise SystemExit(f"git has no {revision!r}: {done.stderr.decode().strip()}")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
         yield Path(folder)
@@ -92,7 +91,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9, help="turns of each side (default: 9)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args()
-    with checked_out(args.revision, "src", "lab/bench") as earlier:
+    with checked_out(args.revision) as earlier:
         found = {**engine(earlier, args.repeats), **sums(earlier, args.repeats)}
     for name, one in found.items():
         print(f"{name:<24}", one.get("reason") or f"{one['times']:.3f} × the time before")

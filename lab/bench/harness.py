@@ -27,8 +27,7 @@ class NoFigureError(Exception):
 class Contender:
     """A worker process: `bench.peers.<module>` under the peer's interpreter, or ours under this one.
 
-    `root` is the folder that holds `src` and `lab/bench`, for another revision than this one; `source` is code to
-    run in place of a module.
+    `root` is a checkout of another revision than this one; `source` is code to run in place of a module.
     """
 
     def __init__(
@@ -43,12 +42,14 @@ class Contender:
         python = Path(sys.executable) if environment is None else python_of(environment)
         if not python.exists():
             raise NoFigureError(f"{environment} is not installed here; see make bench-setup")
-        variables = {**os.environ, **dict.fromkeys(THREADS, str(CORES)), "PYTHONPATH": f"{root / 'src'}:{root / 'lab'}"}
+        lab = root / "lab" if (root / "lab").is_dir() else root  # revisions before there was one have bench/ at the top
+        path = os.pathsep.join(map(str, (root / "src", root / "lab" / "src", lab)))
+        variables = {**os.environ, **dict.fromkeys(THREADS, str(CORES)), "PYTHONPATH": path}
         if cache is not None:
             variables["JAX_COMPILATION_CACHE_DIR"] = str(cache)
         self.process = subprocess.Popen(
             [python, *(("-m", f"bench.peers.{module}") if source is None else ("-c", source)), *options],
-            cwd=root / "lab",
+            cwd=lab,
             env=variables,
             text=True,
             stdin=subprocess.PIPE,

@@ -31,7 +31,8 @@ from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
 from choral.planner import once_numbers, plan_for
-from choral.run.study import Study, settle
+from choral.run.planning import settle
+from choral.run.study import Study
 from choral.server_step import MEAN, Averaged, ServerStep
 from choral.tables.records import Records
 from choral_lab.paper.adult import NARROW

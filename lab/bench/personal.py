@@ -38,8 +38,9 @@ from choral.core.plan import Against
 from choral.learning.converged import converged
 from choral.learning.models import Model
 from choral.learning.personal import ALONE, KAPPA, Standing, chosen, fitted, joined
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import Study, settle
+from choral.run.study import Study
 from choral.tables.records import Records, Split
 from choral_lab.paper.adult import NARROW
 

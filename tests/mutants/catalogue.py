@@ -20,7 +20,7 @@ BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
-PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
+PINNED, RUNS = "choral.deploy.pinned:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
@@ -335,7 +335,7 @@ MUTANTS = [
         "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
         " self._numbers(cells, source, written))[1]",
         "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
-    bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
+    bug("the report says where the data lies", "choral.run.planning:_load", "Path(named).name", "str(named)",
         "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
     bug("a device's name is its nonce", DEVICE + "_get_ready", "os.urandom(NONCE_BYTES)",
         "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
@@ -414,7 +414,7 @@ MUTANTS = [
         "2 ** max(0, math.ceil(math.log2(LEAST_SCALE / wanted)))", "1",
         "tests/privacy/test_private_sums.py::"
         "test_the_noise_never_costs_more_than_the_price_and_at_most_a_thousandth_less"),
-    bug("more honest noises than there are", "choral.run.questions:price_of",
+    bug("more honest noises than there are", "choral.run.study:price_of",
         "secure.honest_noises(secure.adversary)", "secure.cohort",
         "tests/run/test_inquiry.py::test_where_nobody_may_drop_out_more_noises_count_and_the_noise_is_less"),
     bug("rows that are read before the charge", DEVICE + "_upload",

@@ -231,7 +231,7 @@ PRICES: list[Mutant] = [
     bug("updates out of range in no charge", "choral.core.costs:Costs.charged_delta",
         "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
         "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
-    bug("device with too many rows asked and charged", "choral.run.questions:check_rows", "rows > MOST_ROWS", "False",
+    bug("device with too many rows asked and charged", "choral.run.study:check_rows", "rows > MOST_ROWS", "False",
         "tests/run/test_inquiry.py::"
         "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
     bug("turn of a sparse graph free of charge", "choral.core.costs:Costs.sum_event",

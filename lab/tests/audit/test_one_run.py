@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from choral.config import parse
-from choral.run.study import settle
+from choral.run.planning import settle
 from choral_lab.audit.canary import SIGHTS
 from choral_lab.audit.one_run import Decoder, data_driven
 

@@ -16,6 +16,8 @@ from bench.engine_scale import anonymous_bytes
 from bench.harness import Contender, Figure, NoFigureError, growth, ratio, take_turns
 from bench.work import ADULT_MLP, CROSS_DEVICE, Work, batches_of, cohort_of, first_weights, rows_of
 
+LAB = Path(harness.__file__).parents[1]
+
 SMALL = Work(devices=5, fewest_rows=9, most_rows=20, layers=(3, 4, 2), cohort=3, steps=7, batch=4)
 seconds = st.floats(1e-3, 1e3)
 
@@ -121,7 +123,9 @@ def test_a_worker_answers_one_object_a_line_whatever_its_libraries_print(broken:
     task = "raise ValueError('no such work')" if broken else "print('noise on stdout')"
     code = f"from bench.worker import serve\ndef prepare(work):\n  {task}\n  return lambda count: None\nserve(prepare)"
     asked = '{"prepare": {}}\n{"rounds": 2}\n'
-    done = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=asked, cwd=LAB, capture_output=True, text=True, check=True
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == 2
     if broken:

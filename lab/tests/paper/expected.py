@@ -1,4 +1,4 @@
-"""lab/paper/expected.json and the claims of docs/paper.md, from results: `python -m lab.lab.tests.paper.expected`.
+"""lab/paper/expected.json and the claims of docs/paper.md, from results: `python -m lab.tests.paper.expected`.
 
 After `choral reproduce all --out lab/paper`, whose results they are.
 """

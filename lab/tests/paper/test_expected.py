@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from lab.lab.tests.paper.expected import RESULTS, ROOT, committed, expected, with_claims
 
 from choral_lab.paper.figures import FIGURES, reproduce
+from lab.tests.paper.expected import RESULTS, ROOT, committed, expected, with_claims
 
 EXPECTED = json.loads((RESULTS / "expected.json").read_text())
 
@@ -34,7 +34,7 @@ def test_the_committed_results_are_the_expected_ones(name):
     assert result["quick"] is False
     assert misses(name, result) == []
     assert EXPECTED[name]["bands"]
-    assert EXPECTED[name] == expected(result)  # else: python -m lab.lab.tests.paper.expected
+    assert EXPECTED[name] == expected(result)  # else: python -m lab.tests.paper.expected
 
 
 def test_a_result_outside_its_band_and_a_lost_difference_are_found():

@@ -5,13 +5,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from lab.lab.lab.tests.research.test_experiment import KEPT, ONCE, PLAIN
 
 from choral.backends import resident_sweep
 from choral.backends.resident import Resident
 from choral.tables.records import Split
 from choral_lab.research import experiment, sweep_training
 from choral_lab.research.experiment import train_together, trained
+from lab.tests.research.test_experiment import KEPT, ONCE, PLAIN
 
 NOISY = replace(PLAIN, clip=1.0, noise=0.01)
 RUNS = [(one, repeat) for repeat in (1, 0) for one in (NOISY, replace(NOISY, step_size=0.5), replace(NOISY, noise=0.1))]

@@ -110,6 +110,21 @@ class GradientRound:
         return cls._of(given, target=_two_levels(given), bins=bins)
 
     @classmethod
+    def logistic_cells(cls, given: Parameters) -> Counted:
+        """`logistic_cells`: the counts of the design's cells, by which its steps are set."""
+        return cls.logistic(given).cells
+
+    @classmethod
+    def linear_cells(cls, given: Parameters) -> Counted:
+        """`linear_cells`: the same."""
+        return cls.linear(given).cells
+
+    @classmethod
+    def additive_cells(cls, given: Parameters) -> Counted:
+        """`additive_cells`: the same."""
+        return cls.additive(given).cells
+
+    @classmethod
     def _of(cls, given: Parameters, *, target: Numeric | Categorical, bins: int) -> "GradientRound":
         design = Design.read(given, target=target, bins=bins)
         return cls(

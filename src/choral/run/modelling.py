@@ -20,8 +20,8 @@ from choral.core.errors import LedgerError
 from choral.record import MODELS, AnsweredQuestion, SumModelLine, read_sum_models
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import append_line, now
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, declared_columns
-from choral.run.study import Study
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.run.study import Study, declared_columns
 from choral.run.watch import Watch, unwatched
 from choral.tables.columns import Numeric
 from choral.tables.reading import Table

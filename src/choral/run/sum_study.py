@@ -29,8 +29,8 @@ from choral.planner.on_sums import (
     of_lives,
 )
 from choral.record import ModelShape
-from choral.run.questions import ask_sum_of, declared_columns
-from choral.run.study import Study, settle
+from choral.run.planning import settle
+from choral.run.study import Study, ask_sum_of, declared_columns
 from choral.tables.columns import Numeric, encode
 from choral.tables.reading import DataSource, from_frame
 from choral.tables.sources import ADULT_LABEL

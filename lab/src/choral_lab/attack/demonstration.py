@@ -21,7 +21,8 @@ from choral.core.rules import ADJACENCY, EVERYONE
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
-from choral.run.study import Study, settle
+from choral.run.planning import settle
+from choral.run.study import Study
 from choral.run.watch import Watch, unheard, unwatched
 from choral.tables.records import Labels, Records
 from choral_lab.attack.membership import FALSE_ALARMS, most_true_positives, sampling_error, true_positives

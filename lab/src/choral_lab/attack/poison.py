@@ -18,8 +18,9 @@ from choral.core.messages import Turn
 from choral.learning.evaluate import evaluate
 from choral.run.guard import noise_in_grid
 from choral.run.places import Opened, Simulated
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import Study, settle
+from choral.run.study import Study
 from choral.tables.records import Records
 
 Kind = Literal[

@@ -244,7 +244,7 @@ def _shown_case(found: "Refutation") -> str:
 
 def _plan(args: argparse.Namespace) -> int:
     from choral.config import read
-    from choral.run.study import settle
+    from choral.run.planning import settle
     from choral_lab.audit.canary import TRAININGS, worst_case
     from choral_lab.audit.one_run import CANARIES, data_driven
 

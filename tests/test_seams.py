@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import seams
+from tools import seams
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 FRONT = """
 __all__ = ["Result", "run", "__version__"]
 _ROOM_OF = {"Result": "choral.work", "run": "choral.work"}
@@ -85,9 +85,7 @@ def test_the_table_has_a_column_for_each_revision(sample):
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "bench.seams", *arguments], cwd=ROOT / "lab", capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, "-m", "tools.seams", *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

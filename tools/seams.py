@@ -1,4 +1,4 @@
-"""How open the seams of the code are: `python -m bench.seams [REVISION ...] [--json]`.
+"""How open the seams of the code are: `python -m tools.seams [REVISION ...] [--json]`.
 
 It counts lines that compare the name of a variant, untyped dicts, and names that two things share. Give two revisions
 to see before and after; `.` is the working tree, which is also what is counted without a revision.
@@ -8,16 +8,16 @@ import argparse
 import ast
 import json
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.before import checked_out
 from docs.hooks.check import front_door
+from tools.weigh import ROOT, checked_out
 
-ROOT = Path(__file__).parents[2]
 HERE = "."
 VARIANTS = "law|sampling|rule|kind|mode|passes|unit|graph|adversary"
 COMPARISON = re.compile(rf"""({VARIANTS})(\)|\])? *(==|!=|in) *[\("'\[{{]""")
@@ -58,8 +58,8 @@ def sources(revision: str) -> Iterator[Path]:
     if revision == HERE:
         yield ROOT / "src"
         return
-    with checked_out(revision, "src") as folder:
-        yield folder / "src"
+    with tempfile.TemporaryDirectory() as folder:
+        yield checked_out(revision, Path(folder)) / "src"
 
 
 def count(source: Path) -> Seams:
