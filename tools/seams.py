@@ -10,9 +10,10 @@ import json
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from docs.hooks.check import front_door
@@ -70,7 +71,8 @@ def count(source: Path) -> Seams:
     for line in "\n".join(texts.values()).splitlines():
         if found := COMPARISON.search(line):
             compared[found.group(1)] += 1
-    classes = ((node.name, path) for path, tree in trees.items() for node in ast.walk(tree) if _is_class(node))
+    nodes = ((node, path) for path, tree in trees.items() for node in ast.walk(tree))
+    classes = ((node.name, path) for node, path in nodes if isinstance(node, ast.ClassDef))
     modules = ((Path(path).stem, path) for path in texts if not Path(path).name.startswith("__"))
     return Seams(
         lines=sum(len(text.splitlines()) for text in texts.values()),
@@ -84,10 +86,6 @@ def count(source: Path) -> Seams:
         classes_twice=_twice(classes),
         modules_twice=_twice(modules),
     )
-
-
-def _is_class(node: ast.AST) -> bool:
-    return isinstance(node, ast.ClassDef)
 
 
 def _switches(node: ast.AST) -> bool:
@@ -164,21 +162,26 @@ def _with_reason(name: str) -> str:
     return f"{name} ({SHARED[name]})" if name in SHARED else name
 
 
+def _of_variant(name: str, seams: Seams) -> int:
+    return seams.comparisons_of[name]
+
+
 def table(counted: dict[str, Seams]) -> str:
     """The counts as a table of Markdown, a column for each revision."""
     rows = [("", *(revision if revision != HERE else "now" for revision in counted)), ("---", *["---:"] * len(counted))]
-    for title, value in (
+    counts: list[tuple[str, Callable[[Seams], int]]] = [
         ("lines of src", lambda seams: seams.lines),
         ("modules", lambda seams: seams.modules),
         ("lines that compare a variant", lambda seams: seams.comparisons),
-        *((f"- {name}", lambda seams, name=name: seams.comparisons_of[name]) for name in VARIANTS.split("|")),
+        *((f"- {name}", partial(_of_variant, name)) for name in VARIANTS.split("|")),
         ("comparisons of a variant in the syntax tree", lambda seams: seams.switches),
         (f"`{UNTYPED}`", lambda seams: seams.untyped),
         ("- in signatures", lambda seams: seams.untyped_in_signatures),
         ("- in public signatures", lambda seams: seams.untyped_in_public_signatures),
         ("class names used twice", lambda seams: len(seams.classes_twice)),
         ("module names used twice", lambda seams: len(seams.modules_twice)),
-    ):
+    ]
+    for title, value in counts:
         rows.append((title, *(f"{value(seams):,}" for seams in counted.values())))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
