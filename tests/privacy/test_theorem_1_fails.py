@@ -11,8 +11,8 @@ import pytest
 
 from choral.accounting import published
 from choral.accounting.proofs import against_everyone, exposed, with_secure_sum
-from choral.audit.bounds import Tally, least_epsilon
 from choral.core.zcdp import gdp_epsilon
+from choral_lab.audit.bounds import Tally, least_epsilon
 
 TRIALS = 400_000
 THRESHOLD = 3.7  # standard deviations of the sum in the world without the record's push; fixed before any trial

@@ -19,7 +19,7 @@ from choral import config
 from choral.accounting.costs import most_uploads
 from choral.accounting.ledger_statement import statement_of
 from choral.accounting.proofs import rounds_each
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, DeploymentError
 from choral.core.ledger import Ledger
 from choral.deploy import services

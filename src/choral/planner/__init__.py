@@ -6,7 +6,6 @@ from typing import Unpack
 
 from choral.accounting.proofs import with_secure_sum
 from choral.accounting.reserves import spendable
-from choral.convergence_bounds import Convergence, largest_step_size
 from choral.core.exposure import adjacency_of
 from choral.core.plan import Against, Budget, Plan, require_company
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
@@ -37,6 +36,7 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
+from choral.planner.theorem_2 import Convergence, largest_step_size
 from choral.planner.worth_joining import Prospect
 
 __all__ = [

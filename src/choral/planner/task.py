@@ -9,7 +9,6 @@ from typing import Any, Literal, TypedDict, Unpack
 from choral.accounting.conversions import rho_for
 from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import spendable
-from choral.convergence_bounds import Convergence, convergence
 from choral.core.errors import PlanError
 from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd
 from choral.core.mechanisms import POISSON, mechanism_of
@@ -32,6 +31,7 @@ from choral.core.plan import (
     require_whole,
     usual_sampling,
 )
+from choral.planner.theorem_2 import Convergence, theorem_2
 
 ModelKind = Literal["logistic", "linear", "mlp"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
@@ -226,8 +226,8 @@ class PlanningTask:
     def bound(self, steps: int, local_steps: int, batch: int, noise: float, step_size: float) -> Convergence:
         """The corrected Theorem 2 with the guessed shape."""
         shape = self.shape
-        return convergence(
-            kind="non_convex", initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
+        return theorem_2(
+            initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
             noise=noise, dimension=shape.dimension, cohort=self.draft.cohort, batch=batch * self.draft.cohort,
             local_steps=local_steps, gradient_deviation=shape.gradient,
         )  # fmt: skip
