@@ -11,9 +11,9 @@ import pytest
 import choral
 from choral import config
 from choral.config import Job, job_of
-from choral.config.named import RENAMED, AskSettingsByName, SettingsByName
+from choral.config.settings import RENAMED
 from choral.core.errors import ConfigError
-from choral.front import RunOptions
+from choral.front import AskSettingsByName, RunOptions, SettingsByName
 from choral.learning.models import Model
 
 TABLES = {one.name: one.type for one in fields(Job) if one.name not in ("source", "text", "origin", "maker")}
@@ -22,7 +22,7 @@ NAMES = {new: old for old, new in RENAMED.items()}
 
 def by_name(kind):
     """A type of choral.toml as Python takes it: None is not given, and a list may also be a tuple."""
-    parts = set(typing.get_args(kind)) if isinstance(kind, types.UnionType) else {kind}
+    parts = set(typing.get_args(kind)) if typing.get_origin(kind) in (types.UnionType, typing.Union) else {kind}
     lists = {part for part in parts if typing.get_origin(part) is list}
     tuples = {tuple[(*typing.get_args(part), ...)] for part in lists}
     found = type(None)
