@@ -84,7 +84,7 @@ def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
 
 
 @pytest.mark.parametrize("changes", [
-    {"law": "skellam", "sampling": "poisson"},
+    {"law": "discrete_gaussian", "sampling": "poisson"},
     {"row_length": 0.0},
     {"noise_is_added": "every step"},
     {"noise_is_added": "twice"},

@@ -25,7 +25,6 @@ from choral.core.plan import (
     PARTICIPATIONS,
     PASSES,
     SAMPLINGS,
-    SCHEDULES,
     SUM_KINDS,
     UNITS,
     WEIGHINGS,
@@ -35,7 +34,6 @@ from choral.core.plan import (
     Participation,
     Passes,
     Sampling,
-    Schedule,
     SumKind,
     Unit,
     UnitName,
@@ -107,9 +105,6 @@ class LocalSettings:
     passes: Passes = _setting(Text(choices=PASSES), "continue")
     pull: float | None = _setting(Number(above=0, suggest="50"))
     parts: int | None = _setting(Whole(least=1, suggest="10"))
-    momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
-    proximal: float | None = _setting(Number(above=0, or_equal=True, suggest="0.1"))
-    schedule: Schedule | None = _setting(Text(choices=SCHEDULES))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from choral.core.errors import PlanError
 from choral.core.plan import (
+    RETIRED_LAW,
     Law,
     Passes,
     Plan,
@@ -83,6 +84,8 @@ class Exposure(Plan):
             require_number("smoothness", given["smoothness"])
         if given.get("step_size") is None:
             given |= {"step_size": 1.0, "smoothness": None}
+        if given.get("law") == RETIRED_LAW:  # of a run of before, whose account anybody may want
+            given["retired"] = (("law", RETIRED_LAW),)
         return cls(**given)
 
     def __post_init__(self) -> None:
