@@ -67,8 +67,8 @@ def ours(task: Task, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """One run of choral: what came out, and all that a peer needs to do the same."""
     from choral.config import job_of
     from choral.core.exposure import rounds_each
+    from choral.run.planning import settle
     from choral.run.runs import Run
-    from choral.run.study import settle
 
     model: dict[str, Any] = {"model": "mlp", "hidden": list(task.hidden)} if task.hidden else {"model": "logistic"}
     given = {

@@ -25,7 +25,8 @@ from choral.core.exposure import Exposure
 from choral.core.mechanisms import with_secure_sum
 from choral.learning.evaluate import evaluate
 from choral.learning.recipe import Recipe
-from choral.run.study import Study, settle
+from choral.run.planning import server_step_of, settle
+from choral.run.study import Study
 
 DELTA = 1e-5
 MULTIPLIER = 5.0  # of a full sum's noise, in units of the clip
@@ -59,7 +60,7 @@ def accuracy(study: Study, *, trusted: bool) -> float:
     recipe = replace(Recipe.of(plan), update_noise=0.0, strict=False) if trusted else None
     given: dict[str, Any] = {"model": study.trained, "records": study.split.train, "codec": study.codec}
     engine = Vectorised(**given, plan=plan, seed=study.seed, recipe=recipe)
-    parameters, everybody, server = study.trained.start(0), np.arange(plan.devices), study.server_step
+    parameters, everybody, server = study.trained.start(0), np.arange(plan.devices), server_step_of(study)
     state = server.init(parameters)
     for number in range(1, plan.rounds + 1):
         included = np.random.default_rng([study.seed, number]).random(plan.devices) >= DROPPED

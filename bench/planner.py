@@ -43,6 +43,7 @@ from choral.planner.worth_joining import happened
 from choral.record import Baselines, Measured
 from choral.record.outcome import merit
 from choral.run.baselines import baselines
+from choral.run.planning import prospect_of
 from choral.run.runs import Run
 from choral.run.study import Study
 
@@ -89,7 +90,7 @@ def proposed(table: RealTable, effort: Effort, seed: int, *, also_skewed: bool =
     others = baselines(study_of(table, EPSILONS[0], seed))
     for epsilon in EPSILONS:
         study = study_of(table, epsilon, seed)
-        expected, rows = study.prospect, len(study.split.test.labels)
+        expected, rows = prospect_of(study), len(study.split.test.labels)
         planner = simulated(study, draws)  # before the other sites of the same seed are dealt
         skewed = study_of(table, epsilon, seed, skewed=True) if also_skewed and table.sites_are_made else None
         found[epsilon] = OneRun(

@@ -29,7 +29,8 @@ from choral.accounting.calibrate import calibrated
 from choral.core.mechanisms.noise_once import CONVEX, MARGIN, movement
 from choral.core.plan import Budget, NoiseIsAdded, Plan
 from choral.learning import once
-from choral.run.study import Study, settle
+from choral.run.planning import settle
+from choral.run.study import Study
 
 EPSILONS, DELTA = (1.0, 2.0, 4.0), 1e-5
 FRESH_DRAWS = 4  # times as many draws of the noise where one setting is judged

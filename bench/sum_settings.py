@@ -11,8 +11,8 @@ from bench.harness import NoFigureError
 from bench.sum_tables import SumTable
 from choral.config import Job, job_of
 from choral.run.inquiry import Inquiry
+from choral.run.planning import settle
 from choral.run.questions import AskTerms
-from choral.run.study import settle
 
 EPSILON, DELTA = 1.0, 1e-5
 KINDS: dict[str, dict[str, Any]] = {

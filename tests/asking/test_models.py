@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import ROUNDS, state_length, summand
+from choral.asking.catalogue import MODELS, ROUNDS, state_length, summand
 from choral.asking.concordance import concordance
 from choral.asking.descent import MOMENTUM, Descent, noise_gain
 from choral.asking.fitting import settled
-from choral.asking.models import MODELS, read_model
+from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
-from choral.learning.reading import Table
+from choral.tables.reading import Table
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS, people

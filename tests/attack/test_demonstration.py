@@ -10,8 +10,8 @@ from choral.config import parse
 from choral.core.errors import PlanError
 from choral.report import write_report
 from choral.run.folder import RunFolder
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from tests.run.small import study
 
 

@@ -4,7 +4,7 @@ import pytest
 from choral.audit.canary import SIGHTS
 from choral.audit.one_run import Decoder, data_driven
 from choral.config import parse
-from choral.run.study import settle
+from choral.run.planning import settle
 
 
 def study(noise, bounds=""):

@@ -9,8 +9,9 @@ from bench.side_by_side import ends_of, groups_of, merits
 from choral import config
 from choral.core.costs import NO_LIMIT
 from choral.learning.evaluate import evaluate
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import Study, settle
+from choral.run.study import Study
 
 
 def study(noise_is_added: str, classes: int) -> Study:

@@ -27,8 +27,8 @@ from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep,
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
 from choral.deploy.site_status import status
-from choral.learning.columns import EMPTY, OPEN, Format
 from choral.run.agreement import Agreement
+from choral.tables.cells import EMPTY, OPEN, Format
 from tests.run.consortium import JOB, Consortium, table
 
 STUDY = "study.toml"

@@ -8,6 +8,7 @@ import pandas
 import pytest
 
 from choral import config
+from choral.accounting.ledger_statement import statement_of
 from choral.cli import main
 from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
@@ -18,8 +19,8 @@ from choral.core.rules import MIXED_ADJACENCY
 from choral.deploy.policy import Policy
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from tests.run.consortium import JOB, Consortium
 
 PERSON = "one person replaced (all of at most 5 rows)"
@@ -90,7 +91,7 @@ def test_every_place_that_names_what_is_protected_says_person(tmp_path, capsys):
     record = read_run(folder)
     assert record.about.plan.to_dict()["rows_per_person"] == 5
     assert record.finished.privacy.adjacency == PERSON == record.about.planned.adjacency
-    spent = Ledger.read(next((folder / "ledgers").iterdir())).statement().spent
+    spent = statement_of(Ledger.read(next((folder / "ledgers").iterdir()))).spent
     assert spent.adjacency == PERSON
     page = re.sub(r"\s+", " ", (folder / "report.html").read_text())
     assert PERSON in page and "one record replaced" not in page and "192 persons" in page

@@ -1,53 +1,51 @@
 """The questions that choral knows, by name: the one place that decides what a name means."""
 
 from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind, ModelRound
-from choral.asking.column_bounds import ColumnBounds
-from choral.asking.cross_tables import CrossTable, ManyTables
-from choral.asking.hazard import HazardRound
-from choral.asking.means import ColumnMean
-from choral.asking.models import MODELS
-from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
-from choral.asking.percentiles import Percentiles
-from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
-from choral.asking.rounds import GradientRound
 from choral.asking.summand import DeclaredColumns, Integers, Summand
-from choral.asking.survival import Survival
 from choral.core.errors import ConfigError, TrustError
 
-_KINDS: dict[str, Callable[[Parameters], Kind]] = {
-    "count": CrossTable.count,
-    "table": CrossTable.table,
-    "tables": ManyTables.read,
-    "mean": ColumnMean.read,
-    "moments": Moments.read,
-    "bounds": ColumnBounds.read,
-    "km": Survival.read,
-    "cdf": Distribution.cdf,
-    "quantiles": Distribution.quantiles,
+if TYPE_CHECKING:
+    from choral.asking.survival import Survival
+
+# What reads the parameters of each name, and its module, which is loaded when such a question is asked.
+_KINDS = {
+    "count": "cross_tables:CrossTable.count",
+    "table": "cross_tables:CrossTable.table",
+    "tables": "cross_tables:ManyTables.read",
+    "mean": "means:ColumnMean.read",
+    "moments": "moments:Moments.read",
+    "bounds": "column_bounds:ColumnBounds.read",
+    "km": "survival:Survival.read",
+    "cdf": "quantiles:Distribution.cdf",
+    "quantiles": "quantiles:Distribution.quantiles",
 }
 # The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.models).
-_ROUNDS: dict[str, Callable[[Parameters], ModelRound]] = {
-    "logistic_cells": lambda given: GradientRound.logistic(given).cells,
-    "logistic_round": GradientRound.logistic,
-    "linear_cells": lambda given: GradientRound.linear(given).cells,
-    "linear_round": GradientRound.linear,
-    "additive_cells": lambda given: GradientRound.additive(given).cells,
-    "additive_round": GradientRound.additive,
-    "hazard_table": HazardRound.counting,
-    "hazard_moments": HazardRound.measuring,
-    "hazard_round": HazardRound.read,
-    "percentiles_bounds": Percentiles.looking,
-    "percentiles_cells": Percentiles.counting,
+_ROUNDS = {
+    "logistic_cells": "rounds:GradientRound.logistic_cells",
+    "logistic_round": "rounds:GradientRound.logistic",
+    "linear_cells": "rounds:GradientRound.linear_cells",
+    "linear_round": "rounds:GradientRound.linear",
+    "additive_cells": "rounds:GradientRound.additive_cells",
+    "additive_round": "rounds:GradientRound.additive",
+    "hazard_table": "hazard:HazardRound.counting",
+    "hazard_moments": "hazard:HazardRound.measuring",
+    "hazard_round": "hazard:HazardRound.read",
+    "percentiles_bounds": "percentiles:Percentiles.looking",
+    "percentiles_cells": "percentiles:Percentiles.counting",
 }
 NAMES, ROUNDS = tuple(_KINDS), tuple(_ROUNDS)
 TRAINED = tuple(name for name in ROUNDS if not name.startswith("percentiles_"))  # on rows that judge nothing
+MODELS = tuple(dict.fromkeys(name.rpartition("_")[0] for name in ROUNDS))
 ALL_NAMES = NAMES + MODELS  # what a study may allow
 
 
@@ -68,7 +66,7 @@ def state_length(question: Question, columns: DeclaredColumns) -> int:
 def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.float64] | None = None) -> Summand:
     """What the question adds up; every parameter is checked here, before a table is read.
 
-    >>> from choral.learning.columns import Categorical
+    >>> from choral.tables.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> summand(Question(name="table", parameters={"columns": ["smoker"]}), smoker).length  # and no value
     3
@@ -83,7 +81,7 @@ def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.floa
 def estimate(question: Question, columns: DeclaredColumns, total: Integers, *, rows: int, deviation: float) -> Answer:
     """What an opened sum says; `deviation` is that of the noise in each coordinate, in φ's units.
 
-    >>> from choral.learning.columns import Categorical
+    >>> from choral.tables.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> question = Question(name="table", parameters={"columns": ["smoker"]})
     >>> estimate(question, smoker, np.array([70, 30, 0]), rows=100, deviation=2.0).rows[0]["high"]
@@ -95,7 +93,7 @@ def estimate(question: Question, columns: DeclaredColumns, total: Integers, *, r
 def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviation: float) -> Expected:
     """The widest interval that the question's first quantity would have on a plain population of so many rows.
 
-    >>> from choral.learning.columns import Categorical
+    >>> from choral.tables.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> expected(Question(name="table", parameters={"columns": ["smoker"]}), smoker, rows=100, deviation=2.0).width
     7.83...
@@ -106,23 +104,28 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
 def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviation: float) -> Question:
     """The question with what it leaves open and public numbers decide: the bins of a survival curve.
 
-    >>> from choral.learning.columns import Numeric
+    >>> from choral.tables.columns import Numeric
     >>> columns = {"days": Numeric(name="days", low=0, high=3652), "died": Numeric(name="died", low=0, high=1)}
     >>> asked = Question(name="km", parameters={"time": "days", "event": "died"})
     >>> [completed(asked, columns, rows=rows, deviation=5.8).parameters["bins"] for rows in (1083, 9000)]
     [16, 48]
     """
-    kind = _kind(question, columns) if question.name in NAMES else None
-    if not isinstance(kind, Survival) or "bins" in question.parameters:
+    if question.name != "km" or "bins" in question.parameters:
         return question
-    bins = kind.proposed_bins(rows=rows, deviation=deviation)
+    bins = cast("Survival", _kind(question, columns)).proposed_bins(rows=rows, deviation=deviation)
     return question.with_parameters({**question.parameters, "bins": bins})
+
+
+def _reader(place: str) -> Callable[[Parameters], object]:
+    """What stands at "module:Class.method" of this room."""
+    module, _, name = place.partition(":")
+    return cast("Callable[[Parameters], object]", attrgetter(name)(import_module(f"choral.asking.{module}")))
 
 
 def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
     question.canonical()
     given = Parameters(question.name, question.parameters, columns, version=question.version)
-    asked = _ROUNDS[question.name](given)
+    asked = cast(ModelRound, _reader(_ROUNDS[question.name])(given))
     given.end()
     return asked
 
@@ -138,6 +141,6 @@ def _kind(question: Question, columns: DeclaredColumns) -> Kind:
             fix=f"It has: {', '.join(ALL_NAMES)}.",
         )
     given = Parameters(question.name, question.parameters, columns, version=question.version)
-    kind = _KINDS[question.name](given)
+    kind = cast(Kind, _reader(_KINDS[question.name])(given))
     given.end()
     return kind

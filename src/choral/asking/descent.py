@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.asking import IN_PLACE_OF_TRAINING
+
 Vector = NDArray[np.float64]
 MOMENTUM = 0.8
 # Constants of the catalogue, never chosen on data: tuned once, on UCI Adult, over ten splits.
 RATE, CAP = 4.0, 4.0
-ROUNDS, MOST_ROUNDS = 40, 200
+ROUNDS, MOST_ROUNDS = IN_PLACE_OF_TRAINING["additive"].rounds, 200
 ROUNDS_OF_TRENDS = 80  # of models without cells for numbers: they have less noise to gather, and settle more slowly
 PACE = 0.016  # tuned on parts of UCI Adult and GUSTO-I of 3,000 to 36,700 rows
-ROUNDS_AGAINST_EVERYONE = 20  # where each device has the noise for its own answer, fewer rounds learn more
 
 
 @dataclass(frozen=True, kw_only=True)

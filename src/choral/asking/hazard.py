@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.asking import IN_PLACE_OF_TRAINING
 from choral.asking.descent import MOST_ROUNDS
 from choral.asking.moments import Moments
 from choral.asking.one_hot import counted
@@ -18,10 +19,9 @@ from choral.asking.survival import Lives, Survival
 MOST_COLUMNS = 24  # the state has a square matrix of them
 # Constants of the catalogue, never chosen on data.
 UNIT = 2**10  # a score of 1 in φ's units; smaller than for gradients, since scores are longer
-ROUNDS, STEP = 8, 0.8
-TAKES = (
-    3  # how often second moments are asked for: their mean has as little noise as one answer at three times the price
-)
+ROUNDS, STEP = IN_PLACE_OF_TRAINING["hazard"].rounds, 0.8
+# How often second moments are asked for: their mean has as little noise as one answer at three times the price.
+TAKES = IN_PLACE_OF_TRAINING["hazard"].before - 1
 Vector = NDArray[np.float64]
 
 

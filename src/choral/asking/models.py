@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from choral.asking.question import Question
 from choral.asking.rounds import UNIT, GradientRound, RowCounter
 from choral.asking.summand import DeclaredColumns, Rows
 from choral.core.printable import number_of
-from choral.learning.columns import Numeric
+from choral.tables.columns import Numeric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,23 +172,6 @@ _READ: dict[str, Callable[[Question, Parameters], SumModel]] = {
     "additive": lambda question, given: GradientModel(question=question, round=GradientRound.additive(given)),
     "hazard": lambda question, given: HazardModel(question=question, round=HazardRound.read(given)),
     "percentiles": Percentiles.read,
-}
-MODELS = tuple(_READ)
-
-
-class UsualSums(NamedTuple):
-    """How many sums a model that a study names as its own takes where nobody says, and which settings it needs."""
-
-    before: int  # the first round
-    rounds: int
-    rounds_against_everyone: int
-    needs: tuple[str, ...] = ()
-
-
-# The models that a study may have in place of one that is trained: [model] kind.
-IN_PLACE_OF_TRAINING = {
-    "additive": UsualSums(1, descent.ROUNDS, descent.ROUNDS_AGAINST_EVERYONE),
-    "hazard": UsualSums(1 + hazard.TAKES, hazard.ROUNDS, hazard.ROUNDS, needs=("time",)),
 }
 
 

@@ -16,7 +16,7 @@ from choral.asking.parameters import Parameters, bad
 from choral.asking.quantiles import Distribution
 from choral.asking.summand import Integers, Rows, Summand
 from choral.asking.survival import Survival
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 UNIT = 2**12  # a gradient of 1 in φ's units
 
@@ -108,6 +108,21 @@ class GradientRound:
         """`additive_round`: as logistic_round, where numbers also have cells."""
         bins = given.whole("bins", least=2, most=MOST_BINS, usual=USUAL_BINS)
         return cls._of(given, target=_two_levels(given), bins=bins)
+
+    @classmethod
+    def logistic_cells(cls, given: Parameters) -> Counted:
+        """`logistic_cells`: the counts of the design's cells, by which its steps are set."""
+        return cls.logistic(given).cells
+
+    @classmethod
+    def linear_cells(cls, given: Parameters) -> Counted:
+        """`linear_cells`: the same."""
+        return cls.linear(given).cells
+
+    @classmethod
+    def additive_cells(cls, given: Parameters) -> Counted:
+        """`additive_cells`: the same."""
+        return cls.additive(given).cells
 
     @classmethod
     def _of(cls, given: Parameters, *, target: Numeric | Categorical, bins: int) -> "GradientRound":

@@ -109,7 +109,7 @@ def _inquiry(args: argparse.Namespace) -> tuple["Inquiry", str]:
     from choral import config
     from choral.run import inquiry
     from choral.run.folder import new_folder
-    from choral.run.study import settle
+    from choral.run.planning import settle
 
     if Path(args.study).is_dir():
         if args.rehearse or args.seed is not None or args.out is not None:

@@ -246,7 +246,7 @@ def _plan(args: argparse.Namespace) -> int:
     from choral.audit.canary import TRAININGS, worst_case
     from choral.audit.one_run import CANARIES, data_driven
     from choral.config import read
-    from choral.run.study import settle
+    from choral.run.planning import settle
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
         study = settle(read(args.plan), guess=True, reached=done)

@@ -171,7 +171,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
-    from choral.learning.columns import Format
+    from choral.tables.cells import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     given["struck"] = args.strike

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from choral.core.errors import StorageError
 from choral.deploy.enrolment import keep
 from choral.deploy.policy import Policy
-from choral.learning.encoder import Encoder
-from choral.learning.reading import Table
 from choral.run.agreement import Agreement
 from choral.run.folder import read_parameters, tensors
 from choral.run.study import encoder_of
+from choral.tables.encoder import Encoder
+from choral.tables.reading import Table
 
 FOLDER = "embeddings"
 _FORM = "3"  # earlier ones were kept before operators were read strictly, or without how cells are read: made again

@@ -8,8 +8,8 @@ import msgspec
 from choral.core.errors import TableError
 from choral.core.ledger import Charge
 from choral.deploy.policy import Policy
-from choral.learning.columns import OPEN, Format
 from choral.run.code import Code
+from choral.tables.cells import OPEN, Format
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

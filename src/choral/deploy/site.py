@@ -36,7 +36,6 @@ from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, asks_in_words, balances_under, check_spare, reserve_in
-from choral.learning.columns import OPEN, Format
 from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
 from choral.record import converted, read_json
@@ -46,7 +45,8 @@ from choral.run.deployable import check_names
 from choral.run.devices import trainer_of
 from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
-from choral.run.questions import check_columns, check_rows
+from choral.run.study import check_columns, check_rows
+from choral.tables.cells import OPEN, Format
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 RECEIPTS = "receipts"

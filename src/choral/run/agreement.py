@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -22,22 +22,17 @@ from choral.core.keys import Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.core.plan import Plan, SecureSum, meant_by
 from choral.core.terms import WHOLE_LISTS, Terms
-from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode
-from choral.learning.encoder import Encoder, about_encoder
-from choral.learning.label_types import type_of_classes
 from choral.learning.models import Maker
-from choral.learning.outcomes import with_outcome
-from choral.learning.owners import names_in
 from choral.learning.persons import grouped
-from choral.learning.reading import Table
-from choral.learning.records import Labels, Records, by
-from choral.learning.splits import Split
-from choral.learning.tables import Dataset, encode_labels, read_one
-from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
+from choral.run.deployable import check_deployable, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
-from choral.run.planning import plan_of
-from choral.run.questions import declared_columns
-from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, maker_in, model_of
+from choral.run.study import Study, codec_of, declared_columns, encoder_of, limits_of, maker_in, model_of
+from choral.tables.cells import OPEN, Format
+from choral.tables.columns import Categorical, Numeric, encode, type_of_classes
+from choral.tables.encoder import Encoder, about_encoder
+from choral.tables.reading import Table
+from choral.tables.records import Labels, Records, Split, by, names_in
+from choral.tables.sources import Dataset, encode_labels, read_one, with_outcome
 
 FORMAT, UNSIGNED = 2, 1  # of studies and invitations: now with the server's key, and before
 LONGEST_ANSWER = 2**16 + 8  # numbers in a deployed answer to a question: the largest table, its rows and its checks
@@ -73,43 +68,6 @@ class Agreement:
     file: StudyFile
     maker: Maker | None = None  # of a model that is code; whoever reads the file says where it comes from
     encoder: Encoder | None = None  # likewise
-
-    @classmethod
-    def make(
-        cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str, server_key: str
-    ) -> Self:
-        """The agreement of these devices over a job; the noise is solved, and what the job leaves out is proposed."""
-        check_deployable(job)
-        wanted = job.federation.devices
-        if wanted is not None and wanted != len(devices):
-            raise ConfigError(
-                "CH104",
-                f"{len(devices)} devices are enrolled, federation.devices says {wanted}.",
-                where=job.where("federation", "devices"),
-                fix="Give every card, or leave devices out of the file.",
-            )
-        model = model_of(job, shape=row_of(job), classes=len(job.data.classes or ()))
-        rows = job.federation.rows or 0
-        check_delta(job, rows * len(devices))
-        plan, secure = plan_of(job, model, devices=len(devices), rows=rows, columns=columns_of(job))
-        file = StudyFile(
-            format=FORMAT,
-            name=job.run.name,
-            run=run,
-            choral=__version__,
-            protocol=protocol_of(job, devices),
-            address=address,
-            deadline=job.federation.deadline,
-            certificate=certificate,
-            server_key=server_key,
-            job=job.text,
-            plan=plan.to_dict(),
-            secure_sum=asdict(secure),
-            devices=sorted(devices, key=lambda device: device.id),
-        )
-        check_names(file, job)
-        read = cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
-        return read.with_code_in(job.folder)
 
     def with_code_in(self, folder: Path) -> Self:
         """The same for its coordinator, whose own model is installed or lies in this folder, as the encoder does."""
