@@ -262,7 +262,7 @@ def test_a_simulation_and_a_rehearsal_in_torch_have_the_same_integers(net):
     [
         ({"unit": "device", "clip": 0.1}, "S4"),
         ({"unit": "device", "clip": 0.1, "clip_quantile": 0.5}, "S4"),
-        ({"sampling": "partition", "momentum": 0.5}, "S1"),
+        ({"sampling": "partition"}, "S1"),
         ({"local_steps": 1, "law": "discrete_gaussian"}, "S6"),
     ],
     ids=str,

@@ -130,7 +130,7 @@ def model_of_ones_own(features, classes):
     ({"pull": 5.0, "parts": 2}, "CH204"),
     ({"parts": 2, "sampling": "poisson", "batch": 20}, "CH204"),
     ({"unit": "device", "steps": 2, "batch": 10, "step_size": 0.1, "clip": 1.0}, "CH204"),  # noise is once there anyway
-    ({"momentum": 0.9}, "CH204"),  # on the device; at the server it is post-processing
+    ({"momentum": 0.9}, "CH101"),  # on the device; at the server it is post-processing
     ({"precision": "float32"}, "CH101"),
     ({"noise_is_added": "twice"}, "CH102"),
     ({"row_length": -1.0}, "CH102"),

@@ -8,7 +8,6 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
 
 from choral.core.errors import ChoralError, PlanError
-from choral.core.plan.budget import Budget
 from choral.core.plan.checks import (
     MOST_WHOLE,
     hold_plain_numbers,
@@ -133,6 +132,23 @@ def usual_sampling(law: Law) -> Sampling:
     ('poisson', 'partition')
     """
     return "partition" if law in LEAST_SCALE else "poisson"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a device is willing to lose in all: (ε, δ) for the replacement of one record.
+
+    >>> Budget(epsilon=2.0, delta=1e-5).epsilon
+    2.0
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        hold_plain_numbers(self)
+        require_number("epsilon", self.epsilon)
+        require_number("delta", self.delta, below=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
