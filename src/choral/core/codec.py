@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from choral.core import samplers
 from choral.core.errors import PlanError, SumError
 from choral.core.masks import Stream, Words, ring
-from choral.core.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, Law, Plan, SecureSum, require_number
+from choral.core.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, AnyLaw, Plan, SecureSum, require_number
 
 Integers = NDArray[np.signedinteger[Any]]
 
@@ -172,7 +172,7 @@ class Codec:
     lanes: int = 1
     failure: float = 0.0
     noise_in_grid: float = 0.0
-    law: Law = "gaussian"
+    law: AnyLaw = "gaussian"
 
     def __post_init__(self) -> None:
         if not (0 < self.grid < math.inf) or math.frexp(self.grid)[0] != 0.5:

@@ -6,7 +6,7 @@ from typing import Any, Self, TypedDict, Unpack
 from choral.core.errors import PlanError
 from choral.core.plan import (
     RETIRED_LAW,
-    Law,
+    AnyLaw,
     Passes,
     Plan,
     Sampling,
@@ -22,7 +22,7 @@ from choral.core.plan import (
 class _Optional(TypedDict, total=False):
     sampling: Sampling
     passes: Passes
-    law: Law
+    law: AnyLaw
     unit: UnitName
     rows_per_person: int
     clip_quantile: float

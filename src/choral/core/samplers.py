@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.masks import Stream
-from choral.core.plan import Law, require_one_of, require_whole
+from choral.core.plan import AnyLaw, require_one_of, require_whole
 
 Integers = NDArray[np.int64]
 Unsigned = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-LARGEST_SCALE: dict[Law, int] = {"discrete_gaussian": 2**20, "skellam": 2**12}  # the most deviation, in grid steps
+LARGEST_SCALE: dict[AnyLaw, int] = {"discrete_gaussian": 2**20, "skellam": 2**12}  # the most deviation, in grid steps
 _TRIALS = 32 * 1024  # at a time: few enough that every pass over them stays in the cache
 
 
@@ -91,7 +91,7 @@ def discrete_gaussian(scale: int, count: int, stream: Stream) -> Integers:
     return np.concatenate(found)
 
 
-def draw(law: Law, scale: int, count: int, stream: Stream) -> Integers:
+def draw(law: AnyLaw, scale: int, count: int, stream: Stream) -> Integers:
     """So many whole numbers of a law with this standard deviation.
 
     >>> draw("discrete_gaussian", 512, 3, Stream(bytes(32))).shape

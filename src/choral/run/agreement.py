@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.hybrid import HYBRID
 from choral.core.keys import Roster, digest, safety_number

@@ -26,7 +26,7 @@ __all__ = [
     "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OF_GAUSSIANS", "OUT_OF_RANGE",
     "PARTICIPATIONS", "PASSES", "RETIRED", "RETIRED_LAW", "SAMPLINGS", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS",
-    "Adversary", "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling",
+    "Adversary", "Against", "AnyLaw", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling",
     "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "hold_plain_numbers", "meant_by", "plain_number",
     "removed", "require_company", "require_keywords", "require_law", "require_number", "require_one_of",
     "require_whole", "unit_of", "usual_sampling", "whole_within",
@@ -34,7 +34,8 @@ __all__ = [
 
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
-Law = Literal["gaussian", "discrete_gaussian", "skellam"]  # the last one in records and ledgers of before only
+Law = Literal["gaussian", "discrete_gaussian"]
+AnyLaw = Literal["gaussian", "discrete_gaussian", "skellam"]  # the last one in records and ledgers of choral 0.2
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
@@ -56,9 +57,9 @@ LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
 OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's range, unless it says so
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
-LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+LEAST_SCALE: dict[AnyLaw, int] = {"discrete_gaussian": 8, "skellam": 512}
 # Laws that count as Gaussian where they are wider by `SMOOTHING`.
-OF_GAUSSIANS: tuple[Law, ...] = ("discrete_gaussian",)
+OF_GAUSSIANS: tuple[AnyLaw, ...] = ("discrete_gaussian",)
 SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
 # Versions of the codec. In the first, of plans up to 0.2.0, the range counts γ rows in a batch, of which a Poisson draw
 # has more; discrete Gaussian noise counts as zCDP except where it is added once, and a pull takes nothing off. In the
@@ -70,7 +71,7 @@ CODECS = 2
 OF_BEFORE: dict[str, Any] = {"codec": 1}
 # What plans of choral 0.2 may say that no device does any more: records of them are read, and keep their digest.
 RETIRED: dict[str, str | float] = {"momentum": 0.0, "proximal": 0.0, "schedule": "constant"}
-RETIRED_LAW: Law = "skellam"
+RETIRED_LAW: AnyLaw = "skellam"
 LAST_TO_RUN_IT = "choral 0.2 is the last version that runs it."
 
 
@@ -96,7 +97,7 @@ def meant_by(values: Mapping[str, Any]) -> dict[str, Any]:
     return OF_BEFORE | kept | ({"retired": tuple(given.items())} if given else {})
 
 
-def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
+def require_law(law: AnyLaw, *, local_steps: int, sampling: Sampling) -> None:
     """Nothing, or a PlanError where rule S6 does not reach: whole noise needs one local step and no sampling.
 
     >>> require_law("discrete_gaussian", local_steps=1, sampling="partition")
@@ -125,7 +126,7 @@ def require_company(cohort: int, devices: int, *, where: str = "") -> None:
         )
 
 
-def usual_sampling(law: Law) -> Sampling:
+def usual_sampling(law: AnyLaw) -> Sampling:
     """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
 
     >>> usual_sampling("gaussian"), usual_sampling("discrete_gaussian")
@@ -189,7 +190,7 @@ class Plan:
     local_steps: int = 1
     sampling: Sampling = "poisson"
     passes: Passes = "continue"
-    law: Law = "gaussian"
+    law: AnyLaw = "gaussian"
     unit: UnitName = "record"
     noise_is_added: NoiseIsAdded = "every step"
     row_length: float = 0.0
