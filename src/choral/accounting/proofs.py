@@ -17,7 +17,8 @@ from choral.core.events import Event, Gaussian, epsilon_of
 from choral.core.exposure import ADJACENCY, EVERYONE, Exposure, adjacency_of, in_crowd
 from choral.core.mechanisms import CLIPPED_UPDATE, PARTITION, charging, sum_uncounted
 from choral.core.plan import (
-    Law,
+    RETIRED_LAW,
+    AnyLaw,
     Passes,
     Plan,
     Sampling,
@@ -32,7 +33,7 @@ from choral.core.plan.units import DEVICE
 class _Optional(TypedDict, total=False):
     sampling: Sampling
     passes: Passes
-    law: Law
+    law: AnyLaw
     unit: UnitName
     rows_per_person: int
     clip_quantile: float
@@ -89,6 +90,8 @@ def exposed(**numbers: Unpack[Exposed]) -> Exposure:
         require_number("smoothness", given["smoothness"])
     if given.get("step_size") is None:
         given |= {"step_size": 1.0, "smoothness": None}
+    if given.get("law") == RETIRED_LAW:  # of a run of before, whose account anybody may want
+        given["retired"] = (("law", RETIRED_LAW),)
     return SmoothExposure(**given)
 
 

@@ -14,9 +14,9 @@ from choral.core.mechanisms import (
     mechanism_of,
     movement,
 )
-from choral.core.plan import Against, Law, Plan, SecureSum
+from choral.core.plan import Against, AnyLaw, Plan, SecureSum
 
-_LAWS: dict[Law, str] = {"discrete_gaussian": "discrete Gaussian noise", "skellam": "Skellam noise"}
+_LAWS: dict[AnyLaw, str] = {"discrete_gaussian": "discrete Gaussian noise", "skellam": "Skellam noise"}
 
 
 def noise_of(plan: Plan) -> str:

@@ -33,7 +33,7 @@ from choral.config.together import (
 )
 from choral.config.toml import SettingsSource, plain, to_toml
 from choral.core.errors import ConfigError
-from choral.core.plan import Sampling, usual_sampling
+from choral.core.plan import RETIRED, RETIRED_LAW, Sampling, removed, usual_sampling
 from choral.learning.models import KINDS, Maker
 from choral.server_step import DEFAULT, ServerStep, step_of
 
@@ -191,13 +191,24 @@ def read_text(path: str | Path, *, fix: str = "Check the path.") -> str:
         raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path), fix=fix) from None
 
 
-def parse(text: str, *, source: str = "choral.toml") -> Job:
-    """The Job that a text describes.
+def parse(text: str, *, source: str = "choral.toml", recorded: bool = False) -> Job:
+    """The Job that a text describes; a `recorded` one may say what was removed since it ran, and that is left out.
 
     >>> parse("privacy.epsilon = 2.0").privacy.epsilon
     2.0
     """
-    return _job(read_toml(text, source=source), SettingsSource(source=source, text=text), text=text)
+    content = read_toml(text, source=source)
+    if recorded:
+        content = {
+            table: {key: value for key, value in values.items() if not _was_removed(table, key, value)}
+            for table, values in content.items()
+        }
+    return _job(content, SettingsSource(source=source, text=text), text=text)
+
+
+def _was_removed(table: str, key: str, value: object) -> bool:
+    """Whether choral 0.2 had this setting, and no later version has it."""
+    return (table == "local" and key in RETIRED) or (table, key, value) == ("privacy", "law", RETIRED_LAW)
 
 
 def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> dict[str, Any]:
@@ -242,7 +253,8 @@ def _placed(settings: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Mak
             from choral.learning.torch_door import named_maker
 
             value, maker = named_maker(value)
-        if (owner := _table_with(name)) is None:
+        owner = "local" if key in RETIRED else _table_with(name)  # which refuses it
+        if owner is None:
             known = dict.fromkeys(one for kind in _TABLES.values() for one in settings_of(kind))
             raise ConfigError("CH101", f'unknown setting "{key}".', fix=did_you_mean(key, known))
         if value is not None:
@@ -270,6 +282,8 @@ def _table(kind: type[T], name: str, values: Mapping[str, Any], origin: Settings
     known = settings_of(kind)
     for key, value in values.items():
         place = origin.where(name, key)
+        if _was_removed(name, key, value):
+            raise removed(f"{name}.{key}", value, place, ConfigError)
         if key not in known:
             fix = did_you_mean(key, known, _owner(key))
             raise ConfigError("CH101", f'unknown key "{key}" in [{name}].', where=place, fix=fix)

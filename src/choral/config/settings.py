@@ -29,7 +29,6 @@ from choral.core.plan import (
     Participation,
     Passes,
     Sampling,
-    Schedule,
     SumKind,
     Unit,
     UnitName,
@@ -197,9 +196,6 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     passes: Passes = "continue"
     pull: Annotated[Positive, _eg("50")] | None = None
     parts: Annotated[Count, _eg("10")] | None = None
-    momentum: Annotated[Share, _eg("0.9")] | None = None
-    proximal: Annotated[NotNegative, _eg("0.1")] | None = None
-    schedule: Schedule | None = None
 
 
 class DataSettings(msgspec.Struct, frozen=True, kw_only=True):

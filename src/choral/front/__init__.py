@@ -18,7 +18,6 @@ from choral.core.plan import (
     Participation,
     Passes,
     Sampling,
-    Schedule,
     SumKind,
     UnitName,
     Weighing,
@@ -100,9 +99,6 @@ class SettingsByName(TypedDict, total=False):
     clip_quantile: float | None
     sampling: Sampling | None
     passes: Passes | None
-    momentum: float | None
-    proximal: float | None
-    schedule: Schedule | None
     pull: float | None
     parts: int | None
     # [data]
