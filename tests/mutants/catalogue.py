@@ -83,7 +83,7 @@ MUTANTS = [
         "tests/learning/test_layered.py::"
         "test_one_record_moves_the_sum_by_no_more_than_its_clip_and_what_float32_adds"),
     bug("a law that nobody draws any more in a new plan", PLAN + "Plan._require_retired",
-        "self.law == RETIRED_LAW and", "False and",
+        'self.law == RETIRED_LAW and ("law", RETIRED_LAW) not in self.retired', "False",
         "tests/plan/test_retired.py::test_a_new_plan_is_refused_with_the_last_version_that_ran_it"),
     bug("clip of each layer alone", CLIPPED + "dense_factor.by", "length(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
