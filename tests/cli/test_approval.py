@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from choral.cli.approval import outcome, screen
-from choral.deploy.preview import Preview
+from choral.deploy.approving import Preview
 
 SHOWN = Preview(
     study="heart", safety_number="1" * 60, own_number="417093", hybrid=True, device="hill",

@@ -7,10 +7,8 @@ import pytest
 
 from choral.cli import main
 from choral.core.errors import DeploymentError
-from choral.deploy import lookout as lookout_module
-from choral.deploy import services
-from choral.deploy.agent import Agent, Journal, answers
-from choral.deploy.lookout import Lookout
+from choral.deploy import agent as lookout_module
+from choral.deploy.agent import Agent, Journal, Lookout, answers, attend
 from choral.deploy.site_status import status
 from tests.run.consortium import Consortium
 
@@ -116,7 +114,7 @@ def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill
         assert main(["device", "status", "--home", str(hill.path)]) == 0
         stop.set()
 
-    services.attend(hill, stop=stop, tell=tell)  # nobody listens at the consortium's address
+    attend(hill, stop=stop, tell=tell)  # nobody listens at the consortium's address
     assert reported[0].startswith("CH904 nobody answers at 127.0.0.1:9092: Connection refused.")
     assert seen[-1].cut_off["code"] == "CH904"
     assert "CUT OFF CH904 a site can't connect to its server, since " in " ".join(capsys.readouterr().out.split())

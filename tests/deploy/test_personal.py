@@ -13,9 +13,9 @@ import pytest
 from choral.cli import main
 from choral.core.errors import StorageError, TableError
 from choral.deploy.agent import model_path
+from choral.deploy.approving import approve
+from choral.deploy.home import Home, Policy
 from choral.deploy.personal import FILE, PAGE, make_personal, predictor, shared_model
-from choral.deploy.policy import Policy
-from choral.deploy.site import Home
 from choral.learning.personal import fitted
 from choral.learning.reading import OPEN, Format
 from choral.learning.tables import encode, read_one
@@ -202,7 +202,7 @@ def test_private_parameters_are_in_no_frame_and_no_file_outside_their_sites_home
     for name, home in made.homes.items():
         policy = Policy(epsilon=4.0, delta=1e-4, models=(f"bodies:shared_body={tmp_path / 'bodies.py'}",))
         written = Format(outcome="well") if name == "lake" else OPEN
-        home.approve(made.study / "study.toml", policy, made.tables[name], record=True, written=written)
+        approve(home, made.study / "study.toml", policy, made.tables[name], record=True, written=written)
     transport = Sockets(made.homes)
     with agents(made.homes):
         made.conductor(transport).run()

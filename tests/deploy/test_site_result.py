@@ -6,7 +6,8 @@ import pytest
 
 from choral.core.errors import StorageError
 from choral.deploy.agent import model_path
-from choral.deploy.site_result import finished, site_end
+from choral.deploy.home import finished
+from choral.deploy.site_result import site_end
 from choral.run.folder import tensors
 
 

@@ -20,7 +20,7 @@ BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
-PINNED, RUNS = "choral.deploy.pinned:", "choral.run.runs:"
+PINNED, RUNS = "choral.deploy.home:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.learning.encoder:Encoder.", "tests/learning/test_encoder.py::"
@@ -451,7 +451,7 @@ MUTANTS = [
     bug("probes where only the sum is limited", "choral.run.planning:_with_probes",
         'job.privacy.against != "everyone"', "False",
         "tests/run/test_guard.py::test_probes_are_refused_where_the_secure_sum_is_what_protects"),
-    bug("probes that a policy did not allow", "choral.deploy.policy:Policy.check",
+    bug("probes that a policy did not allow", "choral.deploy.home:Policy.check",
         "study.plan.probes and not self.probes", "False",
         "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
     bug("a second answer in one turn", DEVICE + "_answer", "replace(live, kept=None)", "live",
@@ -488,10 +488,10 @@ MUTANTS = [
     bug("an old offer once more", "choral.core.pairing:Offering._wrap",
         "keys.get(self.number) != key.public", "False",
         "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
-    bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",
+    bug("weaker keys than the cards offer", "choral.deploy.home:Policy.check_keys", "not lacking", "False",
         "tests/attacks/test_weaker_keys.py::"
         "test_a_study_that_leaves_them_out_though_all_cards_offer_them_is_refused_whatever_is_allowed"),
-    bug("a number that was drawn for another study", "choral.deploy.comparing:drawn_for",
+    bug("a number that was drawn for another study", "choral.deploy.approving:drawn_for",
         "known is None or known.study != now", "known is None",
         "tests/deploy/test_comparing.py::"
         "test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other"),

@@ -8,8 +8,9 @@ import pytest
 
 from choral.cli import main
 from choral.core.errors import TrustError
+from choral.deploy import approving
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
+from choral.deploy.home import Policy
 from choral.run import code
 from tests.run.consortium import JOB, Consortium
 
@@ -53,8 +54,8 @@ def consortium(tmp_path, monkeypatch):
 
 def approve(consortium, *models, record=False):
     policy = Policy(epsilon=4.0, delta=1e-4, models=list(models))
-    return consortium.homes["hill"].approve(
-        consortium.study / "study.toml", policy, consortium.tables["hill"], record=record
+    return approving.approve(
+        consortium.homes["hill"], consortium.study / "study.toml", policy, consortium.tables["hill"], record=record
     )
 
 

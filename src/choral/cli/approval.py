@@ -11,8 +11,7 @@ from choral.core.plan import unit_of
 from choral.core.printable import count
 
 if TYPE_CHECKING:
-    from choral.deploy.comparing import DrawnNumber
-    from choral.deploy.preview import Preview
+    from choral.deploy.approving import DrawnNumber, Preview
 
 Paragraph = Callable[["Preview"], list[str]]
 Answer = Callable[[str], str | None]
@@ -55,7 +54,7 @@ def compare(home: Path, answer: Answer = typed) -> Iterator[str]:
 
     What was typed is kept in the home, so that nobody types it twice.
     """
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.deploy.approving import keep_typed, last_drawn
 
     drawn = last_drawn(home)
     yield from check_lines(drawn)
@@ -91,7 +90,7 @@ def missing_line(drawn: "DrawnNumber") -> list[str]:
 
 def compared_so_far(home: Path) -> list[str]:
     """What was compared by then, where nobody is asked: with `--yes` the owner sees what is missing."""
-    from choral.deploy.comparing import last_drawn
+    from choral.deploy.approving import last_drawn
 
     drawn = last_drawn(home)
     return [*check_lines(drawn), *missing_line(drawn)]
@@ -209,7 +208,7 @@ def _shows(preview: "Preview") -> list[str]:
 
 
 def _costs(preview: "Preview") -> list[str]:
-    from choral.deploy.reserving import cap_in_words
+    from choral.deploy.approving import cap_in_words
 
     terms = f"δ = {preview.delta:g}, {preview.adjacency}, rule {preview.rule}, against {preview.adversary}"
     cap = cap_in_words(

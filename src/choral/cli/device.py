@@ -143,14 +143,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _join(args: argparse.Namespace) -> int:
-    from choral.deploy.enrolment import Invitation, card_text
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home, Invitation
     from choral.run.folder import write_whole
 
     invitation, secret = Invitation.read(args.invitation), passphrase(args)
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
-    write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
+    write_whole(path, card.text.encode(), fix="Join again with --again and another --card.")
     joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
     joined |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
     if args.json:
@@ -168,9 +167,8 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from choral.deploy.policy import Policy
-    from choral.deploy.register import Register
-    from choral.deploy.site import Home
+    from choral.deploy.approving import Register, accept, propose
+    from choral.deploy.home import Home, Policy
     from choral.learning.columns import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
@@ -188,7 +186,8 @@ def _approve(args: argparse.Namespace) -> int:
 
     home, secret = Home(args.home), passphrase(args)
     with terminal.stages("TRYING", 1, show=not args.json):
-        shown = home.propose(
+        shown = propose(
+            home,
             args.study,
             policy,
             args.data,
@@ -200,7 +199,7 @@ def _approve(args: argparse.Namespace) -> int:
         )
     if args.json:
         if args.yes:
-            home.accept(shown, passphrase=secret)
+            accept(home, shown, passphrase=secret)
         print(json.dumps({**shown.preview.to_dict(), "approved": args.yes}))
         return _run(args) if args.then_run and args.yes else 0
     recorded, asks = args.yes, not args.yes and approval.can_ask()
@@ -210,14 +209,14 @@ def _approve(args: argparse.Namespace) -> int:
     elif args.yes:
         terminal.say(*approval.compared_so_far(args.home))
     if recorded:
-        home.accept(shown, passphrase=secret)
+        accept(home, shown, passphrase=secret)
     terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run, asked=asks))
     return _run(args) if args.then_run and recorded else int(asks and not recorded)
 
 
 def _asked(home: Path) -> bool:
     """Whether the owner, who compares with the other sites now, approves; who says no types all numbers again."""
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.deploy.approving import keep_typed, last_drawn
 
     for line in approval.compare(home):
         terminal.say(line)
@@ -228,7 +227,7 @@ def _asked(home: Path) -> bool:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.deploy.approving import keep_typed, last_drawn
 
     drawn = last_drawn(args.home).with_typed(args.numbers)
     if args.numbers:
@@ -243,15 +242,13 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    from choral.deploy.enrolment import card_text
-    from choral.deploy.rotating import rotate
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.run.folder import write_whole
 
     home, secret = Home(args.home), passphrase(args)
-    rotate(home, secret)
+    home.rotate(secret)
     path = args.card or Path(f"{home.joined.name}.card")
-    write_whole(path, card_text(home.card(secret)).encode(), fix="Give another --card: the new keys are kept.")
+    write_whole(path, home.card(secret).text.encode(), fix="Give another --card: the new keys are kept.")
     shown = {"name": home.joined.name, "home": str(args.home), "card": str(path)}
     lines = [
         f"KEYS      of {home.joined.name} are new; the old ones are gone, and the ledger goes on",
@@ -262,13 +259,14 @@ def _rotate(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from choral.deploy import services
-    from choral.deploy.site import Home
-    from choral.deploy.site_status import status
+    from choral.deploy.agent import attend
+    from choral.deploy.home import Home
+    from choral.record import STUDY
+    from choral.run.agreement import Agreement
 
     home = Home(args.home)
     if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
-        from choral.deploy.enrolment import host_of
+        from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
 
         words = ("device", "run", *["--agent-only"] * args.agent_only)
@@ -289,7 +287,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.json
         else escaped(f"{about['name']} answers for {about['server']}; log in {about['log']}")
     )
-    over = services.attend(
+    over = attend(
         home,
         passphrase(args),
         agent_only=getattr(args, "agent_only", False),
@@ -298,12 +296,13 @@ def _run(args: argparse.Namespace) -> int:
         begun=lambda: print(line, flush=True),
     )
     if over and not args.json:
-        terminal.say(_over(status(home).ended_early, "this site has signed its end"), "NEXT      choral device result")
+        early = home.early_end(Agreement.read(home.path / STUDY))
+        terminal.say(_over(early, "this site has signed its end"), "NEXT      choral device result")
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.deploy.site_status import status
 
     shown = status(Home(args.home))
@@ -371,7 +370,7 @@ def _waiting(shown: "SiteStatus") -> list[str]:
 
 
 def _questions(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.record import read_site_questions
 
     asked = list(read_site_questions(Home(args.home).path))
@@ -384,7 +383,7 @@ def _questions(args: argparse.Namespace) -> int:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home, receipt_of
+    from choral.deploy.home import Home, receipt_of
 
     home = Home(args.home)
     known = receipt_of(home.vault(passphrase(args)))

@@ -187,8 +187,9 @@ def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services, serving
 
     if service.asked(args):
-        from choral.deploy.enrolment import STUDY, host_of
+        from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
+        from choral.record import STUDY
         from choral.run.agreement import Agreement
 
         study = Agreement.read(args.study / STUDY)

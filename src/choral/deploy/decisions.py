@@ -6,8 +6,8 @@ from pathlib import Path
 from choral.core.errors import ConfigError
 from choral.core.keys import framed
 from choral.deploy.certificates import check_signature, sign
-from choral.deploy.enrolment import CERTIFICATE, KEY, STUDY
-from choral.record import PROBES, Decision, read_decisions
+from choral.deploy.enrolment import CERTIFICATE, KEY
+from choral.record import PROBES, STUDY, Decision, read_decisions
 from choral.record.reader import DECISIONS
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now

@@ -1,6 +1,5 @@
 """From a choral.toml to a study: the coordinator's folder, the invitation that goes out, the cards that come back."""
 
-import os
 import secrets
 import shutil
 from collections import Counter
@@ -14,76 +13,19 @@ from choral import __version__, config
 from choral.config import Job
 from choral.config.writing import to_toml
 from choral.core.errors import ConfigError, StorageError, TrustError
-from choral.core.keys import Identity
-from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate, speaking_key
-from choral.deploy.ownership import check_owner
-from choral.record import STUDY as STUDY
-from choral.run.agreement import FORMAT, Agreement, StudyFile, check_server_key, other_version, protocol_of, sent
+from choral.deploy.certificates import Pair, check_dates, host_of, new_authority, server_certificate, speaking_key
+from choral.deploy.home import AUTHORITY, Invitation
+from choral.deploy.ownership import keep, private
+from choral.record import STUDY
+from choral.run.agreement import FORMAT, Agreement, StudyFile, protocol_of, sent
 from choral.run.deployable import check_deployable, check_names, columns_of, row_of
 from choral.run.enrolled import Enrolled
-from choral.run.folder import write_whole
 from choral.run.names import require_device_name, require_name
 from choral.run.planning import plan_of
 from choral.run.study import check_delta, encoder_of, model_of
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
-AUTHORITY, CERTIFICATE, KEY, SPEAKS = "authority.pem", "server.pem", "server.key", "speaks.key"
-
-
-class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a coordinator sends out: where the server is, the certificate by which sites know it, and its key."""
-
-    format: int
-    name: str
-    address: str
-    certificate: str
-    server_key: str = ""  # under which it signs its frames; none in a home that joined with choral 0.2
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Invitation":
-        """The invitation in a file."""
-        invitation = sent(path, cls)
-        if invitation.format != FORMAT:
-            raise other_version(f"the invitation has format {invitation.format}, this choral has {FORMAT}", str(path))
-        check_server_key(invitation.server_key, invitation.format, str(path))
-        host_of(invitation.address)  # refuses what is none
-        require_name("the study's name", invitation.name)
-        require_name("the server's address", invitation.address)
-        _ = invitation.fingerprint  # refuses what is no certificate
-        return invitation
-
-    @property
-    def fingerprint(self) -> str:
-        """The certificate's SHA-256, to be compared by phone."""
-        return fingerprint(self.certificate)
-
-
-class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this device is, and the server that it knows from its invitation."""
-
-    name: str
-    node: str
-    server: Invitation
-    offers: tuple[str, ...] = ()  # of its card; none on cards of 0.1
-
-
-def card_of(identity: Identity, node: str) -> Enrolled:
-    """What a device sends back: its signed bundle, and its node's key under its signature."""
-    bundle = identity.bundle
-    return Enrolled(
-        id=bundle.id,
-        identity=bundle.identity.hex(),
-        agreement=bundle.agreement.hex(),
-        signature=bundle.signature.hex(),
-        node=node,
-        node_signature=identity.sign("node key", node.encode()).hex(),
-        offers=bundle.offers,
-    )
-
-
-def card_text(card: Enrolled) -> str:
-    """The file of a card."""
-    return "# The public card of a choral device: send it to the coordinator.\n" + to_toml(msgspec.to_builtins(card))
+CERTIFICATE, KEY, SPEAKS = "server.pem", "server.key", "speaks.key"
 
 
 def read_card(path: str | Path) -> Enrolled:
@@ -174,7 +116,7 @@ def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
     _ = agreement.terms  # refuses rosters, rings and graphs that can't hold a round
     shutil.rmtree(folder / CARDS, ignore_errors=True)
     for card in devices:
-        keep(folder / CARDS / f"{bytes.fromhex(card.identity)[:8].hex()}.card", card_text(card))
+        keep(folder / CARDS / f"{bytes.fromhex(card.identity)[:8].hex()}.card", card.text)
     keep(folder / STUDY, agreement.text)
     return agreement
 
@@ -214,38 +156,3 @@ def study_of(
     check_names(file, job)
     read = Agreement.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
     return read.with_code_in(job.folder)
-
-
-def host_of(address: str) -> str:
-    """The host of host:port, or CH102.
-
-    >>> host_of("fl.example.org:9092"), host_of("[::1]:9092")
-    ('fl.example.org', '::1')
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ConfigError("CH102", f'the address is "{address}".', fix="Give host:port, as in fl.example.org:9092.")
-    return host.removeprefix("[").removesuffix("]")
-
-
-def private(folder: Path) -> Path:
-    """The folder, made if need be, for its owner's eyes only; one of another user is refused (CH801)."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        check_owner(folder)
-        os.chmod(folder, 0o700)
-    except OSError as error:
-        fix = "Choose another folder, or fix its permissions."
-        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder), fix=fix) from None
-    return folder
-
-
-def keep(path: Path, content: str | bytes) -> None:
-    """The file with this content, for its owner's eyes only; a crash leaves the old file or the new one."""
-    private(path.parent)
-    write_whole(path, content if isinstance(content, bytes) else content.encode(), mode=0o600)
-
-
-def keep_json(path: Path, value: msgspec.Struct) -> None:
-    """The file with this value as JSON, written so that its owner can read it."""
-    keep(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")

@@ -10,7 +10,7 @@ from typing import cast
 
 from choral.core.ledger import Ledger
 from choral.deploy.agent import CUT_OFF, REACHED, LogLine, answers
-from choral.deploy.site import LOG, Home
+from choral.deploy.home import LOG, Home
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

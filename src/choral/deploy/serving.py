@@ -18,16 +18,18 @@ from choral.core.errors import ChoralError, DeploymentError, RunError, StorageEr
 from choral.core.findings import Findings
 from choral.core.messages import Turn
 from choral.core.terms import MOST_CHARGED
+from choral.deploy.agent import FLOWER
 from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.certificates import speaks_with
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.decisions import excluded_by
-from choral.deploy.enrolment import SPEAKS, STUDY, private
+from choral.deploy.enrolment import SPEAKS
+from choral.deploy.ownership import private
 from choral.deploy.presence import ServerState, Sightings, seconds_from_now
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
-from choral.record import About, Outcome, RoundLine, converted, joined_rounds, read_json, read_run
+from choral.record import STUDY, About, Outcome, RoundLine, converted, joined_rounds, read_json, read_run
 from choral.record.description import KindName
 from choral.run.agreement import Agreement
 from choral.run.folder import RunFolder, now, write_json, write_whole
@@ -37,7 +39,6 @@ from choral.run.runs import Run
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
 _FRAMES_OF_A_START, _STARTS = 2**32, 2**32  # what a counter of 8 bytes holds
-FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _CLOCK = "CH905"
 WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now

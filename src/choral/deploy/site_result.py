@@ -8,8 +8,8 @@ import numpy as np
 
 from choral.core.errors import StorageError
 from choral.core.ledger import Ledger
+from choral.deploy.home import Home
 from choral.deploy.personal import shared_model
-from choral.deploy.site import Home
 from choral.record import PAGES, KeptReceipt, SiteEnd, Statement, converted, read_json
 from choral.run.agreement import UNSIGNED, Agreement
 from choral.run.signatures import parameter_bytes
@@ -18,22 +18,11 @@ from choral.run.statement import privacy_statement
 PAGE = "result.html"
 
 
-def finished(home: Home, study: Agreement) -> bool:
-    """Whether this site has signed the end of the study's run."""
-    return home.receipt_path(study).exists()
-
-
-def early_end(home: Home, study: Agreement) -> str:
-    """Why the study ended before its last round, in the server's words; empty where it did not, or has not ended."""
-    path = home.receipt_path(study)
-    return converted(read_json(path), KeptReceipt, path).early if path.exists() else ""
-
-
 def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
     """What this site has of its approved study, every part checked against the others; CH802 before it has signed."""
     study, approval = home.approved(home.vault(passphrase))
     path = home.receipt_path(study)
-    if not finished(home, study):
+    if not home.finished(study):
         raise StorageError(
             "CH802",
             f"the study {study.file.name} is not finished here.",

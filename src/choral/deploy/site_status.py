@@ -11,10 +11,8 @@ from choral.core.errors import TrustError
 from choral.core.ledger import Ledger
 from choral.deploy.agent import CUT_OFF, GREETED, REACHED, Journal, LogLine, answers
 from choral.deploy.certificates import valid_until
-from choral.deploy.enrolment import STUDY
-from choral.deploy.policy import Policy
-from choral.deploy.site import LOG, Home
-from choral.deploy.site_result import early_end
+from choral.deploy.home import LOG, Home, Policy
+from choral.record import STUDY
 from choral.record.fields import Record
 from choral.record.ledgers import LastEntry, LedgerLimit, Spent
 from choral.run.agreement import Agreement
@@ -82,7 +80,7 @@ def status(home: Home) -> SiteStatus:
         # Known only while somebody looks: what a stopped agent saw last says nothing about now.
         cut_off=seen if running and seen is not None and seen["event"] == CUT_OFF else None,
         finished=finished,
-        ended_early=early_end(home, Agreement.read(home.path / STUDY)) if finished else "",
+        ended_early=home.early_end(Agreement.read(home.path / STUDY)) if finished else "",
         waiting_since=waiting_since,
         server_waits_until=None if waiting_since is None else _server_waits_until(lines, since=waiting_since),
         may_begin_until="" if waiting_since is None else valid_until(home.joined.server.certificate),

@@ -1,12 +1,15 @@
 """A device as a study file names it: its public keys, checked."""
 
+from typing import Self
+
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from choral.config.writing import to_toml
 from choral.core.errors import TrustError
-from choral.core.keys import Bundle
+from choral.core.keys import Bundle, Identity
 
 
 class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -22,6 +25,26 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     node: str
     node_signature: str
     offers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, identity: Identity, node: str) -> Self:
+        """The public card of a device: its signed bundle, and its node's key under its signature."""
+        bundle = identity.bundle
+        return cls(
+            id=bundle.id,
+            identity=bundle.identity.hex(),
+            agreement=bundle.agreement.hex(),
+            signature=bundle.signature.hex(),
+            node=node,
+            node_signature=identity.sign("node key", node.encode()).hex(),
+            offers=bundle.offers,
+        )
+
+    @property
+    def text(self) -> str:
+        """The file of a card, which a device sends to the coordinator."""
+        head = "# The public card of a choral device: send it to the coordinator.\n"
+        return head + to_toml(msgspec.to_builtins(self))
 
     @property
     def bundle(self) -> Bundle:
