@@ -44,11 +44,12 @@ test-flower:       ## the tests of deployments with another version of Flower, a
 browser:           ## Chromium, for the tests that look at pages (Debian's package, as root); .ci/run needs it
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q --no-install-recommends chromium chromium-driver; } || { echo 'the tests that look at pages need chromium and chromium-driver: install both' >&2; exit 1; }
 
-check: .venv/dev   ## format, lint, strict types, import contracts
+check: .venv/dev   ## format, lint, strict types, import contracts, what the house weighs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.weigh
 
 format: .venv/dev  ## rewrite the code in the house's form
 	$(BIN)/ruff format .

@@ -33,7 +33,7 @@ from choral.backends.vectorised import Vectorised
 from choral.learning import clipped, local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 ROUNDS = 60  # of a run, between two reports
 MILLION = (784, 720, 600, 10)  # 1,003,810 parameters

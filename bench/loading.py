@@ -1,6 +1,6 @@
 """A table of a million rows that a column spreads over 5,000 devices: `python -m bench.loading [--quick] [--json]`.
 
-CPU seconds and memory of `choral.learning.tables.load`, in a separate process, and of the split for training and
+CPU seconds and memory of `choral.tables.sources.load`, in a separate process, and of the split for training and
 test; memory is what the process takes in addition to what it took before, over the size of the file.
 """
 
@@ -45,8 +45,8 @@ def most_memory() -> int:
 
 def load(path: str) -> dict[str, float]:
     """What loading the table takes, in this very process."""
-    from choral.learning.splits import hold_out
-    from choral.learning.tables import load
+    from choral.tables.records import hold_out
+    from choral.tables.sources import load
 
     before = most_memory()
     start = time.process_time()

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from bench.harness import print_figures
 from choral.accounting.calibrate import calibrated
-from choral.backends.crew import Resources
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import Wire
 from choral.core.codec import Codec
@@ -46,7 +45,7 @@ from choral.core.roster_tree import RosterPart
 from choral.core.terms import Terms, circle_of
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.learning.models import logistic
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 DEVICES, COHORT, QUICK, SAMPLE, SILENT = 10**6, 10**4, 1000, 40, 5
 ROWS, FEATURES, CLASSES = 8, 99, 100  # rows of each device
@@ -226,7 +225,7 @@ def whole_round(study: Study, members: Sequence[int], cohort: int, folder: Path)
 
     transport = Timed({number: device(number) for number in chosen}, frozenset(chosen[:SILENT]))
     start, wall = cpu(), time.perf_counter()
-    opened = Wire(terms, transport, Resources(processes=1)).attempt(turn, chosen, MODEL.start())
+    opened = Wire(terms, transport).attempt(turn, chosen, MODEL.start())
     spent, wall = cpu() - start, time.perf_counter() - wall
     included = [terms.numbers[id] for id in opened.included]
     _ = simulation.sum(chosen, included)  # compiles

@@ -88,7 +88,7 @@ def encoder(rows: NDArray[np.float32], labels: NDArray[np.int32]) -> Callable[[N
     """Embeddings of a network that is trained on public rows, without any noise; their numbers lie in −1…1."""
     from choral.learning.converged import converged
     from choral.learning.models import mlp
-    from choral.learning.records import Records
+    from choral.tables.records import Records
 
     model, cut = mlp(rows.shape[1], SIZES, 10), len(labels) * 4 // 5
     parts = [("public", rows[some], labels[some]) for some in (slice(0, cut), slice(cut, None))]

@@ -30,12 +30,12 @@ from choral.core.plan import Budget, Plan, SecureSum
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
-from choral.learning.records import Records
 from choral.paper.adult import NARROW
 from choral.planner import once_numbers, plan_for
 from choral.run.planning import settle
 from choral.run.study import Study
 from choral.server_step import MEAN, Averaged, ServerStep
+from choral.tables.records import Records
 
 DELTA = 1e-5
 ROUNDS_EACH = 5  # of a device with noise once: the fewest that the design's figures have; the planner proposes 20

@@ -38,12 +38,11 @@ from choral.core.plan import Against
 from choral.learning.converged import converged
 from choral.learning.models import Model
 from choral.learning.personal import ALONE, KAPPA, Standing, chosen, fitted, joined
-from choral.learning.records import Records
-from choral.learning.splits import Split
 from choral.paper.adult import NARROW
 from choral.run.planning import settle
 from choral.run.runs import Run
 from choral.run.study import Study
+from choral.tables.records import Records, Split
 
 EPSILON = 1.0  # unless --epsilon says another
 DATA = Path("../shared/data/multisite")
@@ -70,7 +69,7 @@ def school(folder: Path, *, seed: int, against: Against, epsilon: float) -> Stud
 
 def adult(folder: Path, *, seed: int, against: Against, epsilon: float) -> Study:
     """UCI Adult, a site for each of its 14 occupations; rows without one belong to nobody."""
-    source = resources.files("choral.learning") / "adult"
+    source = resources.files("choral.tables") / "adult"
     declared = tomllib.loads((source / "columns.toml").read_text(encoding="utf-8"))
     header, *lines = lzma.decompress((source / "adult.csv.xz").read_bytes()).decode().splitlines()
     place = header.split(",").index("occupation")

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from choral.attack.poison import ADAPTIVE, DEVICES, KINDS, MORE_KINDS, Kind, attacked, study_of
-from choral.learning.records import Records
 from choral.run.runs import Run
 from choral.run.study import Study
+from choral.tables.records import Records
 
 EPSILON = 2.0
 ATTACKERS = (1, 3)

@@ -19,7 +19,7 @@ from choral.core.plan import Plan
 from choral.learning.clipped import dense_clipped_sum
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, padded, shortened, walk
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 Models = NDArray[np.float32]  # lanes × rows of weights, the intercept last × outputs
 

@@ -12,8 +12,8 @@ from bench.sum_settings import of_table, terms_of
 from bench.sum_tables import SumTable
 from choral.asking.catalogue import estimate, summand
 from choral.asking.question import Question
-from choral.learning.reading import Table
 from choral.run.questions import AskTerms
+from choral.tables.reading import Table
 
 PERMUTATIONS, NOISES = 1000, 200
 

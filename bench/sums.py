@@ -41,8 +41,8 @@ from choral.asking.question import Question
 from choral.core.errors import TableError
 from choral.core.events import Gaussian, epsilon_of
 from choral.core.zcdp import gdp_mu
-from choral.learning.reading import Table
-from choral.learning.tables import ADULT_LABEL, adult_metadata
+from choral.tables.reading import Table
+from choral.tables.sources import ADULT_LABEL, adult_metadata
 
 BOUNDS_EPSILON, QUANTILES_EPSILON = 0.1, 0.5
 SEEDS = {"quick": 5, "full": 10}
@@ -100,7 +100,7 @@ def with_the_rest(
 
 def bounds(kind: str, seed: int, folder: Path) -> float:
     """Accuracy on Adult of a logistic model whose numbers have the ranges that were asked for first."""
-    public, table = adult_metadata(), str(files("choral.learning") / "adult" / "adult.csv.xz")
+    public, table = adult_metadata(), str(files("choral.tables") / "adult" / "adult.csv.xz")
     numbers = [name for name, declared in public["columns"].items() if "levels" not in declared]
     settings = {"columns": public["columns"], "label": ADULT_LABEL, "classes": public["classes"], "partition": "even"}
     settings |= {"devices": 16, "cohort": 16}

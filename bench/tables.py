@@ -297,7 +297,7 @@ def _between(one: Mapping[str, Any], side: str) -> str:
 def others(found: Results) -> str:
     """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu", "lom", "rounds", "million", "processes",
+             "accuracy", "scale", "about", "gpu", "lom", "rounds", "million",
              "models", *(made.__name__ for made in MADE)}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
@@ -419,31 +419,6 @@ RUN = {  # figure -> its words
 }
 
 
-PARTS_OF_A_TURN = {
-    "receive_s": "uploads received, s",
-    "add_s": "of it adding, s",
-    "speed_up_of_adding": "speed-up of this",
-    "machine_adding": "the machine gives",
-    "open_s": "opened at the end, s",
-    "split_s": "of it split, s",
-    "speed_up": "speed-up of this",
-    "machine_masks": "the machine gives",
-    "turn_s": "whole turn, s",
-}
-
-
-def processes(found: Results) -> str:
-    """The server's work on several processes, if it was measured."""
-    reported = found["processes"]
-    rows = [
-        (name.removeprefix("processes_"), *(number(one[key]) for key in PARTS_OF_A_TURN))
-        for name, one in reported.items()
-        if name.startswith("processes_")
-    ]
-    about = f"{reported['cohort']:,} devices, {reported['parameters']:,} parameters, {reported['cores']} cores."
-    return about + "\n\n" + table(["processes", *PARTS_OF_A_TURN.values()], rows)
-
-
 def larger_models(found: Results) -> str:
     """One round of 10^4 out of 10^6 devices with larger models, carried over from what was measured."""
     step = found["engine_scale"]["rows"][-1]["ns_a_parameter_step"]
@@ -478,7 +453,7 @@ def gpu(found: Results) -> str:
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, deployment, others, million, processes, larger_models, gpu, audits,
+        accuracy, accounting, deployment, others, million, larger_models, gpu, audits,
         personal, devices, heads, poison)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 

@@ -29,10 +29,10 @@ from choral.core.vault import Memory, MemoryStore, Vault
 from choral.federation import cohort_of
 from choral.learning.evaluate import evaluate
 from choral.learning.models import logistic
-from choral.learning.splits import hold_out
-from choral.learning.tables import load_adult
 from choral.learning.trainer import LocalTraining
 from choral.server.round import Sum
+from choral.tables.records import hold_out
+from choral.tables.sources import load_adult
 
 LIMIT = Budget(epsilon=1.0, delta=1e-5)  # what each device's owner allows in all, for one record replaced
 

@@ -39,13 +39,11 @@ def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     assert clean.returncode == 0, clean.stdout + clean.stderr
     for room in ("core/errors.py", "paper/figures.py"):
         with (copy_of_the_house / "src/choral" / room).open("a") as file:
-            file.write("\nimport choral.learning.records\n")
+            file.write("\nimport choral.tables.records\n")
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
-    assert "choral.core is not allowed to import choral.learning" in planted.stdout
-    assert (
-        "choral.paper is not allowed to import choral.learning" in planted.stdout
-    )  # the front doors are enough for it
+    assert "choral.core is not allowed to import choral.tables" in planted.stdout
+    assert "choral.paper is not allowed to import choral.tables" in planted.stdout  # the front doors are enough for it
 
 
 def unasked_imports(text, available, seen=None):
@@ -74,7 +72,7 @@ def unasked_imports(text, available, seen=None):
 def test_no_test_needs_a_package_that_the_lock_lacks_only_to_be_collected():
     # PyTorch is in no lock. One module of helpers imported it, and `make test` ended there on a machine without it.
     locked = set(map(canonicalize_name, pins("requirements-dev.lock")))
-    available = {"choral", "tests", "bench", "docs", "examples", *sys.stdlib_module_names}
+    available = {"choral", "tests", "bench", "docs", "examples", "tools", *sys.stdlib_module_names}
     for module, distributions in metadata.packages_distributions().items():
         if any(canonicalize_name(one) in locked for one in distributions):
             available.add(module)

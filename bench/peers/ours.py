@@ -17,7 +17,7 @@ from bench.worker import serve
 from choral.backends.vectorised import Vectorised
 from choral.core.plan import Plan
 from choral.learning import models
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 
 class Grid:

@@ -121,15 +121,15 @@ def codes(root: Path) -> dict[str, str]:
 
 
 def unexplained(root: Path) -> list[str]:
-    """Error codes without an entry in src/choral/core/errors.toml, and entries without a code."""
-    explained, listed = tomllib.loads((root / "src/choral/core/errors.toml").read_text()), codes(root)
+    """Error codes without an entry in src/choral/errors.toml, and entries without a code."""
+    explained, listed = tomllib.loads((root / "src/choral/errors.toml").read_text()), codes(root)
     missing = [
-        f"{code} ({line}) is not explained in src/choral/core/errors.toml"
+        f"{code} ({line}) is not explained in src/choral/errors.toml"
         for code, line in listed.items()
         if code not in explained
     ]
     return missing + [
-        f"src/choral/core/errors.toml explains {code}, which is no code" for code in explained if code not in listed
+        f"src/choral/errors.toml explains {code}, which is no code" for code in explained if code not in listed
     ]
 
 

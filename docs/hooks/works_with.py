@@ -20,8 +20,8 @@ from choral.core.plan import Plan, SecureSum
 from choral.learning import models
 from choral.learning.models import Model
 from choral.learning.persons import model_of_units
-from choral.learning.records import Records
 from choral.run.places import engine_of
+from choral.tables.records import Records
 from docs.hooks import works_where
 
 PAGE = Path(__file__).parents[1] / "what-works.md"

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from choral.front.estimators import Classifier as Classifier
     from choral.front.estimators import Regressor as Regressor
     from choral.learning.models.model import own as model
-    from choral.learning.tables import load as load
-    from choral.learning.tables import load_adult as load_adult
     from choral.learning.torch_door import own as torch
     from choral.planner import plan_for as plan_for
     from choral.report import write_report as write_report
     from choral.report.verify import verify as verify
     from choral.run.result import Result as Result
+    from choral.tables.sources import load as load
+    from choral.tables.sources import load_adult as load_adult
 
 # Public name -> the room that holds it, and its name there if it has another. Rooms load when a name is first used:
 # `import choral` stays fast.
@@ -51,8 +51,8 @@ _ROOM_OF = {
     "convergence": "choral.convergence_bounds",
     "fit": "choral.front",
     "convert": "choral.core.zcdp",
-    "load": "choral.learning.tables",
-    "load_adult": "choral.learning.tables",
+    "load": "choral.tables.sources",
+    "load_adult": "choral.tables.sources",
     "model": "choral.learning.models.model:own",
     "noise_for": "choral.accounting.calibrate",
     "open": "choral.front:open_run",

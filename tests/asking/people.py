@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from choral.learning.columns import Categorical, Numeric
-from choral.learning.reading import Table
+from choral.tables.columns import Categorical, Numeric
+from choral.tables.reading import Table
 
 COLUMNS = {
     "age": Numeric(name="age", low=0, high=100),

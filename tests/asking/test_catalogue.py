@@ -10,7 +10,7 @@ import pytest
 from choral.asking.catalogue import NAMES, ROUNDS, estimate, expected, summand
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
-from choral.learning.columns import Categorical
+from choral.tables.columns import Categorical
 from tests.asking.coverage import noisy
 from tests.asking.people import COLUMNS, people, table
 

@@ -11,7 +11,7 @@ from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.column_bounds import CELLS
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
-from choral.learning.columns import declare
+from choral.tables.columns import declare
 from tests.asking.coverage import noisy
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS, people, table

@@ -11,9 +11,9 @@ from choral.asking.descent import RATE, ROUNDS, Descent, slowed
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.core.zcdp import rho_for
-from choral.learning.columns import Categorical, declare
 from choral.learning.evaluate import area
-from choral.learning.reading import Table, read_csv
+from choral.tables.columns import Categorical, declare
+from choral.tables.reading import Table, read_csv
 from tests.asking.fitting import fitted
 from tests.asking.people import COLUMNS, people
 
@@ -61,7 +61,7 @@ def test_a_linear_model_goes_towards_least_squares():
 
 
 def adult(seed):
-    folder = resources.files("choral.learning") / "adult"
+    folder = resources.files("choral.tables") / "adult"
     reported = tomllib.loads((folder / "columns.toml").read_text())
     columns = {name: declare(name, settings) for name, settings in reported["columns"].items()}
     columns["income"] = Categorical(name="income", levels=tuple(reported["classes"]))

@@ -8,7 +8,7 @@ from choral.asking.catalogue import estimate, summand
 from choral.asking.filters import condition
 from choral.asking.models import read_model
 from choral.asking.question import Question
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 from tests.asking.coverage import noisy
 from tests.asking.fitting import fitted
 from tests.asking.people import table

@@ -15,7 +15,7 @@ from choral.asking.question import Question
 from choral.asking.survival import Survival
 from choral.core.errors import ChoralError
 from choral.core.zcdp import rho_for
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest
 from tests.asking.people import table

@@ -12,7 +12,7 @@ from choral.asking.fitting import settled
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
-from choral.learning.reading import Table
+from choral.tables.reading import Table
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS, people

@@ -9,7 +9,7 @@ import pytest
 from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 from tests.asking.coverage import fits, held
 from tests.asking.pairs import farthest
 from tests.asking.people import table

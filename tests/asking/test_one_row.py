@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 
 from choral.asking.catalogue import NAMES, ROUNDS, state_length, summand
 from choral.asking.question import Question
-from choral.learning.columns import Format, Numeric
-from choral.learning.reading import Table
-from choral.learning.text_cells import Cells
+from choral.tables.cells import Cells, Format
+from choral.tables.columns import Numeric
+from choral.tables.reading import Table
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS as DECLARED
 from tests.asking.people import table

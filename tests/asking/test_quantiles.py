@@ -10,7 +10,7 @@ from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.quantiles import UNIT, root, sensitivity, undoing
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
-from choral.learning.columns import Numeric, declare
+from choral.tables.columns import Numeric, declare
 from tests.asking.coverage import fits, held, noisy
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS, people, table

@@ -14,9 +14,10 @@ from choral.attack.reconstruct import (
     looks_real,
     rows_read,
 )
-from choral.learning.columns import Numeric
 from choral.learning.models import logistic, mlp
-from choral.learning.tables import load_adult, read_csv
+from choral.tables.columns import Numeric
+from choral.tables.reading import read_csv
+from choral.tables.sources import load_adult
 
 COLUMNS = adult_columns()
 
@@ -34,7 +35,7 @@ def test_a_decoded_row_has_the_cells_of_the_file():
     # The first rows of the file itself, cell by cell, against encode and back.
     from importlib import resources
 
-    folder = resources.files("choral.learning") / "adult"
+    folder = resources.files("choral.tables") / "adult"
     with resources.as_file(folder / "adult.csv.xz") as path:
         table = read_csv(path)
     first = {column.name: list(table.cells(column.name))[:200] for column in COLUMNS}

@@ -12,7 +12,7 @@ from choral.audit.trainings import opened_sums
 from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
 from choral.learning.models import own
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 LOSSES = {
     "theorem-1-convex": lambda w, x, y: softplus(-(2 * y - 1) * x[0] * w[0]),

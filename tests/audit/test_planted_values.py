@@ -13,10 +13,10 @@ from choral.backends.wire import MemoryTransport
 from choral.cli import main
 from choral.config import job_of, parse
 from choral.core.errors import ChoralError
-from choral.learning.tables import load
 from choral.record import read_run
 from choral.report.live_page import live_page
 from choral.run.planning import settle
+from choral.tables.sources import load
 from tests.run.small import SETTINGS
 
 PLANTED = [f"canary-{number:02}-{'aeiou'[number % 5] * 3}" for number in range(40)]

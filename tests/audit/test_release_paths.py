@@ -18,13 +18,13 @@ import pytest
 from choral.backends.vectorised import Vectorised
 from choral.cli import training
 from choral.config import job_of
-from choral.learning.splits import hold_out
-from choral.learning.tables import load
 from choral.record import read_run
 from choral.report.live_page import live_page
 from choral.run.folder import RunFolder
 from choral.run.planning import settle
 from choral.run.runs import Run
+from choral.tables.records import hold_out
+from choral.tables.sources import load
 from tests.run.small import SETTINGS
 
 ROWS = 240

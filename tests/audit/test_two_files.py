@@ -7,8 +7,7 @@ import pytest
 
 from choral.audit.two_files import ROWS, reading_case
 from choral.cli import main
-from choral.learning.columns import Format
-from choral.learning.dates import order_of
+from choral.tables.cells import Format, order_of
 
 TRAININGS = 40_000
 

@@ -12,7 +12,7 @@ from choral.core.errors import TrainingError
 from choral.core.plan import Plan, SecureSum
 from choral.learning import models
 from choral.learning.jax_trainer import JaxTrainer
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 PLAN = Plan(devices=5, cohort=4, rounds=3, rows=20, batch=5, local_steps=2, step_size=0.4, clip=1.0, noise=0.2)
 MODEL = models.logistic(3)

@@ -14,7 +14,7 @@ from choral.core.errors import TrainingError
 from choral.learning import fused
 from choral.learning.models import logistic, mlp
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
+from choral.tables.records import Records
 from tests.backends.test_sweep import CODEC, PLAN
 
 # Programs for one run and for many round products and sums in other places, which moves an integer by a step or two.

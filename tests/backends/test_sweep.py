@@ -15,7 +15,7 @@ from choral.core.errors import TrainingError
 from choral.core.plan import Plan
 from choral.learning.models import logistic, mlp
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 CODEC = Codec(grid=2.0**-18, largest=2**22, cohort=5, word_bits=64)
 ROWS = np.random.default_rng(3).normal(size=(7, 300, 40)).astype(np.float32)

@@ -15,7 +15,7 @@ from choral.core.errors import PlanError, TableError, TrainingError
 from choral.core.plan import Plan
 from choral.learning import models, noise, streams
 from choral.learning.recipe import Recipe, sensitivity_factor
-from choral.learning.records import Records
+from choral.tables.records import Records
 from tests.cases import cases
 from tests.learning import reference
 

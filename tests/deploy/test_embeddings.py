@@ -9,12 +9,13 @@ import pytest
 from choral.core.errors import ConfigError, TableError, TrustError
 from choral.deploy.approving import approve
 from choral.deploy.home import EMBEDDINGS, Home, KeepingEncoder
-from choral.learning.columns import Format, declare
-from choral.learning.encoder import Encoder
 from choral.record import read_run
 from choral.run.folder import read_parameters
-from tests.learning import encoders
+from choral.tables.cells import Format
+from choral.tables.columns import declare
+from choral.tables.encoder import Encoder
 from tests.run import consortium
+from tests.tables import encoders
 
 MATRIX = np.float32([[1.0, 0.5, -1.0, 0.2], [-1.0, 1.0, 0.3, 0.1], [0.2, 0.0, 1.0, 0.5], [-0.2, 0.0, 1.0, 0.5]])
 
@@ -59,7 +60,7 @@ def test_no_site_approves_an_encoder_with_hidden_operators(form, tmp_path, monke
     file = tmp_path / "public.onnx"
     file.write_bytes(encoders.hidden(tmp_path / "plain.onnx", form, above=1))
     with monkeypatch.context() as lax:  # a coordinator whose program looks at nothing
-        lax.setattr("choral.learning.encoder.check_operators", lambda *_, **__: None)
+        lax.setattr("choral.tables.encoder.check_operators", lambda *_, **__: None)
         sites = consortium.Consortium(tmp_path, job=job(file))
     for name in sites.homes:
         with pytest.raises(TableError, match=r"CH338 public.onnx the encoder's file has a number that does not end"):

@@ -4,6 +4,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core.ledger import Ledger
 from choral.deploy.monitoring import Family, logged_lines, prometheus
 from tests.run.consortium import Consortium
@@ -27,7 +28,7 @@ def test_the_text_agrees_with_the_log_and_the_ledger(ended_study):
     assert found["choral_bytes_total", "upload"].value == sum(line["bytes"] for line in uploads)
     assert found["choral_last_round", ""].value == 3
     assert found["choral_agent_up", ""].value == 0
-    spent = Ledger.read(home.ledger_path).statement().to_dict()
+    spent = statement_of(Ledger.read(home.ledger_path)).to_dict()
     assert found["choral_epsilon_spent", ""].value == spent["spent"]["epsilon"]
     assert found["choral_charges_total", ""].value == 3
 

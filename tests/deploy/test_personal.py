@@ -17,9 +17,10 @@ from choral.deploy.approving import approve
 from choral.deploy.home import Home, Policy
 from choral.deploy.personal import FILE, PAGE, make_personal, predictor, shared_model
 from choral.learning.personal import fitted
-from choral.learning.reading import OPEN, Format
-from choral.learning.tables import encode, read_one
 from choral.run.folder import read_parameters, tensors
+from choral.tables.cells import OPEN, Format
+from choral.tables.columns import encode
+from choral.tables.sources import read_one
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 

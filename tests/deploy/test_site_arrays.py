@@ -16,14 +16,14 @@ from choral.deploy.doctor import CHECKS
 from choral.deploy.home import EMBEDDINGS
 from choral.deploy.personal import make_personal
 from choral.deploy.public_test import keep_test, with_public_test
-from choral.learning.encoder import Encoder
-from choral.learning.reading import Format
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.planning import settle
 from choral.run.runs import Run
-from tests.learning import encoders
+from choral.tables.cells import Format
+from choral.tables.encoder import Encoder
 from tests.run import consortium
+from tests.tables import encoders
 
 SHAPE, CLASSES = (4, 4), ("dark", "light")
 MATRIX = np.random.default_rng(5).normal(0, 0.3, (16, 4))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from choral.core.ledger import Ledger
-from choral.learning.tables import load_adult
+from choral.tables.sources import load_adult
 from examples import one_round
 
 NAMES = load_adult(devices=6).records.names

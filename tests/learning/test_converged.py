@@ -6,7 +6,7 @@ import pytest
 from choral.learning.converged import converged, lbfgs, newton, regularised_loss, standardised
 from choral.learning.evaluate import evaluate
 from choral.learning.models import binary, linear, logistic, mlp
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 
 def made(classes, *, rows=400, features=5, seed=0):

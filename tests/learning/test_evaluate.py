@@ -3,7 +3,7 @@ import pytest
 
 from choral.core.errors import TableError, TrainingError
 from choral.learning import evaluate, models
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 DRAW = np.random.default_rng(4)
 RECORDS = Records.of(

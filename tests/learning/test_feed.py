@@ -6,7 +6,7 @@ import pytest
 
 from choral.learning import feed
 from choral.learning.batches import EMPTY
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 SIZES = (3, 6, 4)
 

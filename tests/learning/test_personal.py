@@ -22,7 +22,7 @@ from choral.learning.personal import (
     personal,
     side_by_side,
 )
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 MODELS = {
     "two logits": models.logistic(3),

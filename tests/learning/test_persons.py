@@ -17,7 +17,7 @@ from choral.learning.models import Model, binary, linear, logistic, mlp, own
 from choral.learning.once import LocalWork, local_work
 from choral.learning.persons import LABEL, USED, grouped, grouped_records, model_of_units, rows_of, split_units
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 MOST = 3
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}

@@ -10,10 +10,10 @@ from choral.config import job_of
 from choral.core.errors import TableError
 from choral.learning import models
 from choral.learning.evaluate import evaluate, squared_gradient_norm
-from choral.learning.records import Records
 from choral.run.planning import settle
 from choral.run.runs import Run
 from choral.run.study import model_of
+from choral.tables.records import Records
 from tests.run.small import SETTINGS, rows
 
 DRAW = np.random.default_rng(3)

@@ -12,7 +12,7 @@ LOCAL, CLIPPED = "choral.learning.local:", "choral.learning.clipped:"
 RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
-STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
+STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.tables.columns:"
 MECHANISMS, PARTITION = "choral.core.mechanisms:", "choral.core.mechanisms.partition:"
 EXPOSURE = "choral.core.exposure:"
 EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "choral.accounting.published:"
@@ -23,7 +23,7 @@ FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS = "choral.deploy.home:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
-ENCODER, ENCODED = "choral.learning.encoder:Encoder.", "tests/learning/test_encoder.py::"
+ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
 PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
 
@@ -382,7 +382,7 @@ MUTANTS = [
         "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",
         "tests/learning/test_persons.py::"
         "test_one_person_moves_an_upload_with_noise_once_by_no_more_than_the_rule_says"),
-    bug("persons that are drawn by their rows", "choral.learning.owners:in_order",
+    bug("persons that are drawn by their rows", "choral.tables.records:in_order",
         "np.argsort(np.argsort(first))[code.ravel()]", "np.arange(len(persons)) % len(first)",
         "tests/learning/test_persons.py::test_replacing_a_person_changes_no_other_unit"),
     bug("a person's charge that says record", "choral.core.mechanisms:against_everyone",
@@ -501,12 +501,12 @@ MUTANTS = [
         "self._session.run(None, {self._session.get_inputs()[0].name: rows})[0][number]",
         ENCODED + "test_one_record_moves_no_other_embedding_even_if_the_graph_mixes_rows"),
     # Arrays of a site
-    bug("a digest of arrays without their numbers", "choral.learning.reading:Table.row_digests",
+    bug("a digest of arrays without their numbers", "choral.tables.reading:Table.row_digests",
         "array.tobytes() + repr(tuple(own)).encode()", "repr(tuple(own)).encode()",
-        "tests/learning/test_arrays.py::test_digests_see_every_number_label_and_place"),
-    bug("Python objects in a site's arrays", "choral.learning.arrays:_arrays", "np.load(path, allow_pickle=False)",
+        "tests/tables/test_arrays.py::test_digests_see_every_number_label_and_place"),
+    bug("Python objects in a site's arrays", "choral.tables.arrays:_arrays", "np.load(path, allow_pickle=False)",
         "np.load(path, allow_pickle=True)",
-        "tests/learning/test_arrays.py::test_files_that_are_something_else_are_refused"),
+        "tests/tables/test_arrays.py::test_files_that_are_something_else_are_refused"),
     # PyTorch
     bug("a factor that float32 rounds by its own size", "choral.learning.torch_layers:in_float32",
         "torch.where(factors >= torch.finfo(torch.float32).tiny, factors, 0.0).float()", "factors.float()",

@@ -3,8 +3,8 @@
 from tests.mutants.catalogue import CODEC, Mutant, bug
 from tests.mutants.planting import Change
 
-OPERATORS, ON_OPERATORS = "choral.learning.onnx_operators:", "tests/learning/test_onnx_operators.py::"
-ON_ENCODERS = "tests/learning/test_encoder.py::"
+OPERATORS, ON_OPERATORS = "choral.tables.encoder:", "tests/tables/test_onnx_operators.py::"
+ON_ENCODERS = "tests/tables/test_encoder.py::"
 SPARSE = (
     "tests/run/test_against.py::"
     "test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_and_in_statements"
@@ -14,8 +14,9 @@ SITE, COMPARING, OWNERSHIP = "choral.deploy.home:", "choral.deploy.approving:", 
 SWAPPED, OWNED = "tests/attacks/test_swapped_files.py::", "tests/deploy/test_ownership.py::"
 
 # Reading: a record's features are a function of that record and of public numbers.
-FORMAT, READERS, LEARNT = "choral.learning.columns:Format.", "choral.learning.reading:", "choral.learning.columns:"
-ALONE = "tests/learning/test_one_row_alone.py::"
+READ, FORMAT = "choral.tables.cells:", "choral.tables.cells:Format."
+READERS, DECLARED = "choral.tables.reading:", "choral.tables.columns:"
+ALONE = "tests/tables/test_one_row_alone.py::"
 CSV_CELL = ALONE + "test_a_replaced_cell_of_a_csv_file_changes_no_other_row"
 FRAME_CELL = ALONE + "test_a_replaced_cell_of_a_data_frame_changes_no_other_row_whatever_the_types_become"
 AUDITED = "tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
@@ -24,8 +25,7 @@ READING: list[Mutant] = [
         "the order of dates by all rows of a column",
         FORMAT + "days",
         "self.day",
-        "replace(self, dates=__import__('choral.learning.dates', fromlist=['order_of']).order_of("
-        "[cell for cell in cells if isinstance(cell, str)])).day",
+        "replace(self, dates=order_of([cell for cell in cells if isinstance(cell, str)])).day",
         AUDITED,
     ),
     bug(
@@ -40,11 +40,11 @@ READING: list[Mutant] = [
         READERS + "_delimiter_of",
         "len(next(read_rows(path, delimiter, encoding), []))",
         "len(list(islice(read_rows(path, delimiter, encoding), 3))[-1])",
-        "tests/learning/test_reading.py::test_the_delimiter_is_found_in_the_header_line_and_no_row_has_a_part_in_it",
+        "tests/tables/test_reading.py::test_the_delimiter_is_found_in_the_header_line_and_no_row_has_a_part_in_it",
     ),
     bug(
         "what is missing by whether another cell is strange",
-        LEARNT + "Categorical.codes",
+        DECLARED + "Categorical.codes",
         "faults.refuse()",
         "if self.missing is not None and (codes == self._places.get(self.other, STRANGE)).any():\n"
         "    empty = [row for row, cell in enumerate(cells) if written.is_missing(cell)]\n"
@@ -57,32 +57,32 @@ READING: list[Mutant] = [
         READERS + "read_rows",
         "not _quoted_rows(delimiter).fullmatch(''.join(lines))",
         "False",
-        "tests/learning/test_reading.py::test_a_quotation_mark_inside_a_cell_that_is_not_quoted_is_refused",
+        "tests/tables/test_reading.py::test_a_quotation_mark_inside_a_cell_that_is_not_quoted_is_refused",
     ),
     bug(
         "an encoding with a state",
-        LEARNT + "check_encoding",
+        READ + "check_encoding",
         "found.startswith(_WITH_STATE)",
         "False",
         ALONE + "test_an_encoding_in_which_a_row_changes_how_the_next_are_read_is_not_known",
     ),
     bug(
         "names that became floats",
-        LEARNT + "is_inexact",
+        READ + "is_inexact",
         "isinstance(cell, float) and abs(cell) >= _EXACT",
         "False",
         ALONE + "test_a_name_that_became_a_float_is_refused",
     ),
     bug(
         "a level by the type of its column",
-        LEARNT + "level_of",
+        READ + "level_of",
         "isinstance(cell, float) and cell.is_integer()",
         "False",
         FRAME_CELL,
     ),
     bug(
         "whole numbers rounded once where others are rounded twice",
-        "choral.learning.arrays:by_way_of_float64",
+        "choral.tables.arrays:by_way_of_float64",
         "np.issubdtype(found.dtype, np.integer)",
         "False",
         ALONE + "test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes",
@@ -96,7 +96,7 @@ READING: list[Mutant] = [
     ),
     bug(
         "whole labels stand for places next to classes that are numbers",
-        "choral.learning.arrays:label_cells",
+        "choral.tables.arrays:label_cells",
         "any(name.lstrip('-').isdigit() for name in classes)",
         "all(name.lstrip('-').isdigit() for name in classes)",
         ALONE + "test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes",
@@ -110,10 +110,10 @@ READING: list[Mutant] = [
     ),
     bug(
         "persons numbered by their names",
-        "choral.learning.owners:in_order",
+        "choral.tables.records:in_order",
         "np.sort(first), np.argsort(np.argsort(first))[code.ravel()]",
         "first, code.ravel()",
-        "tests/learning/test_owners.py::test_a_person_in_the_place_of_another_changes_the_device_of_nobody_else",
+        "tests/tables/test_owners.py::test_a_person_in_the_place_of_another_changes_the_device_of_nobody_else",
     ),
     bug(
         "columns that only questions read are not approved",
@@ -392,14 +392,14 @@ ENCODERS: list[Mutant] = [
     ),
     bug(
         "an encoder that is compared in one order",
-        "choral.learning.encoder:Encoder.embed",
+        "choral.tables.encoder:Encoder.embed",
         "one.tobytes() != other.tobytes()",
         "False",
         ON_ENCODERS + "test_a_graph_that_remembers_rows_is_refused_since_all_rows_are_compared_in_two_orders",
     ),
     bug(
         "an onnxruntime that reads any file",
-        "choral.learning.encoder:_onnxruntime",
+        "choral.tables.encoder:_onnxruntime",
         "found < _LEAST_VERSION",
         "False",
         ON_ENCODERS + "test_a_version_of_onnxruntime_that_reads_other_files_is_refused",

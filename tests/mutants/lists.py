@@ -1,12 +1,12 @@
-"""Planted bugs in lists as trees and in the server's processes: each check that is left out, and who notices."""
+"""Planted bugs in lists as trees and in the server's threads: each check that is left out, and who notices."""
 
 from tests.mutants.catalogue import bug
 
 TREE, PART, SHOWN = "choral.core.tree:", "choral.core.roster_tree:", "choral.core.paths:Shown."
-CREW, WORKER, MASKS = "choral.backends.crew:SharedWork.", "choral.backends.crew_worker:", "choral.core.masks:"
+MASKS = "choral.core.masks:"
 TREES, MEMBERS = "tests/secagg/test_tree.py::", "tests/secagg/test_roster_tree.py::"
-PATHS, CREWS = "tests/protocol/test_paths.py::", "tests/backends/test_crew.py::"
-SUM, SUMS = "choral.server.running_sum:RunningSum.", "tests/secagg/test_running_sum.py::"
+PATHS = "tests/protocol/test_paths.py::"
+SUM, SUMS = "choral.server.uploads:RunningSum.", "tests/secagg/test_uploads.py::"
 VECTORS = TREES + "test_choral_answers_as_the_vector_says"
 ASTRAY = PATHS + "test_a_device_refuses_a_neighbour_that_is_not_where_it_is_said_to_be"
 
@@ -69,32 +69,13 @@ LISTS = [
         "agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING", "False",
         "tests/attacks/test_weaker_keys.py::"
         "test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_word_for_its_keys"),
-    # The server's processes and threads
-    bug("a turn begins with the masks of the last", WORKER + "main", "words[:] = 0", "pass",
-        CREWS + "test_every_process_adds_its_masks_and_turns_follow_each_other"),
-    bug("masks of a dead process are left", CREW + "unmasked", "add_masks(total, job)", "pass",
-        CREWS + "test_a_process_that_dies_is_reported_and_nothing_is_lost"),
-    bug("secrets of a dead process are lost", CREW + "opened", "super().opened(job)", "[None] * len(job)",
-        CREWS + "test_a_process_that_dies_is_reported_and_nothing_is_lost"),
-    bug("the half sum of a dead process is added", CREW + "unmasked",
-        "{process for process, answer in fates if answer != _DONE}", "set()",
-        CREWS + "test_a_slow_process_has_few_jobs_and_one_that_dies_among_them_loses_none"),
-    bug("jobs whose answers fill a pipe", "choral.backends.crew:in_jobs",
-        "min(most, -(-(len(items) - start) // (JOBS * processes)))",
-        "-(-(len(items) - start) // (JOBS * processes))",
-        CREWS + "test_a_process_that_answers_while_it_is_spoken_to_does_not_stop_the_server"),
-    bug("answers of a turn that was interrupted", "choral.backends.crew:Crew._stop_those_that_owe", "owed", "False",
-        CREWS + "test_what_is_left_of_an_interrupted_turn_is_no_answer_of_the_next"),
-    bug("whatever a process says is taken for work", CREW + "unmasked", "answer != _DONE", "answer is None",
-        CREWS + "test_what_is_no_answer_is_no_work_done"),
-    bug("modules from the folder of the server", "choral.backends.crew:Crew._started", "'-P'", "'-u'",
-        CREWS + "test_processes_take_no_module_from_the_folder_where_the_server_was_started"),
+    # The server's threads
     bug("a sum that is read while threads add to it", SUM + "total", "self._wait(0)", "pass",
         SUMS + "test_nobody_waits_for_a_vector_as_long_as_few_are_under_way"),
     bug("sums of other threads are left out", SUM + "total",
         "add_vectors(first, others, threads=self._threads)", "pass",
         SUMS + "test_whatever_is_asked_in_whatever_order_the_sum_is_that_of_one_thread"),
-    bug("a stretch that nobody adds", "choral.server.running_sum:_bounds",
+    bug("a stretch that nobody adds", "choral.server.uploads:_bounds",
         "[words * (lines * number // parts) for number in range(parts)]",
         "[words * (lines * number // parts) for number in range(1, parts)] or [0]",
         SUMS + "test_threads_leave_out_no_word_and_add_none_twice"),

@@ -12,14 +12,14 @@ import choral
 from choral.cli import main
 from choral.core.errors import ConfigError, StorageError
 from choral.learning import models
-from choral.learning.arrays import array_features
-from choral.learning.columns import Numeric
-from choral.learning.records import Records
-from choral.learning.tables import Dataset
 from choral.output.onnx import export_onnx, onnx_of
 from choral.run.folder import RunFolder
 from choral.run.result import TrainedModel, model_card
 from choral.run.runs import Run
+from choral.tables.arrays import array_features
+from choral.tables.columns import Numeric
+from choral.tables.records import Records
+from choral.tables.sources import Dataset
 from tests.run.small import SETTINGS, rows, study
 
 THREE = np.random.default_rng(4).uniform(-1, 1, (300, 5)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""src/choral/core/errors.toml tells of every code, in messages that the code can print."""
+"""src/choral/errors.toml tells of every code, in messages that the code can print."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 from docs.hooks import check
 
 ROOT = Path(__file__).parents[2]
-TOLD = tomllib.loads((ROOT / "src/choral/core/errors.toml").read_text())
+TOLD = tomllib.loads((ROOT / "src/choral/errors.toml").read_text())
 
 
 def pattern_of(node):

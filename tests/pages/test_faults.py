@@ -98,10 +98,10 @@ def test_a_name_of_the_front_door_that_is_nowhere_is_a_fault(house):
 def test_a_code_that_nobody_explains_and_a_story_without_a_code_are_faults(house):
     errors = house / "src/choral/core/errors.py"
     errors.write_text(errors.read_text().replace('"CH100": ', '"CH199": "planted",\n    "CH100": '))
-    add(house / "src/choral/core/errors.toml", '\n[CH999]\ncause = "Planted."\nway_out = "None."\n')
+    add(house / "src/choral/errors.toml", '\n[CH999]\ncause = "Planted."\nway_out = "None."\n')
     assert check.unexplained(house) == [
-        "CH199 (planted) is not explained in src/choral/core/errors.toml",
-        "src/choral/core/errors.toml explains CH999, which is no code",
+        "CH199 (planted) is not explained in src/choral/errors.toml",
+        "src/choral/errors.toml explains CH999, which is no code",
     ]
 
 

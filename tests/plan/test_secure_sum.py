@@ -3,7 +3,7 @@
 import pytest
 
 from choral.core.errors import PlanError
-from choral.core.plan import SecureSum
+from choral.core.plan.secure_sum import SecureSum
 
 
 def secure(**changes):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core.balances import Balances
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError
@@ -85,7 +86,7 @@ def test_the_file_keeps_both_figures_and_both_limits(tmp_path):
     assert reserved["uploads"][0]["summed"] == charged["summed"] == {"kind": "gaussian", "mu": 0.1, "delta": 0.0}
     again = Ledger.read(path)
     assert again.sum_epsilon == 0.6
-    sums = again.statement().with_secure_sum
+    sums = statement_of(again).with_secure_sum
     assert sums.spent.epsilon == epsilon_of([SUMS], DELTA) and sums.reserved == epsilon_of([SUMS] * 2, DELTA)
     with Ledger.open(path) as ledger, pytest.raises(LedgerError, match="CH409"):
         ledger.charge(charge(1, summed=Gaussian(mu=0.05)))  # the sum's event is not the one that was reserved

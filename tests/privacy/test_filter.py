@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core import cover
 from choral.core.balance import LEAK
 from choral.core.errors import LedgerError
@@ -255,7 +256,7 @@ def test_a_crash_between_reservation_and_charge_counts_the_whole_study(tmp_path)
         book.charge(upload(1, SAMPLED, plan="one"))
     again = Ledger.read(path)
     assert again.balance.left_of("one").total() == 12
-    assert again.statement().reserved.to_dict() == {"epsilon": again.balance.reserved, "uploads": 13}
+    assert statement_of(again).reserved.to_dict() == {"epsilon": again.balance.reserved, "uploads": 13}
 
 
 def test_what_a_later_study_counts_as_is_kept_and_read_again(tmp_path):
@@ -293,7 +294,7 @@ def test_a_ledger_of_version_1_is_read_by_its_rule_and_says_so(tmp_path):
     charges = [upload(n, quiet, plan=plan) for plan in ("one", "two") for n in range(4)]
     book = Ledger.read(version_1(tmp_path / "a.ledger", charges))
     assert book.balance.epsilon == book.balance.reserved == epsilon_of([quiet] * 8, 1e-5)
-    assert "rule of version 1, which is not proved for studies" in book.statement().composed_by
+    assert "rule of version 1, which is not proved for studies" in statement_of(book).composed_by
 
 
 def test_a_ledger_of_version_1_that_goes_on_counts_its_plans_as_studies(tmp_path):
@@ -308,7 +309,7 @@ def test_a_ledger_of_version_1_that_goes_on_counts_its_plans_as_studies(tmp_path
             book.charge(upload(1, quiet, plan="one"))
     again = Ledger.read(path)
     assert [entry["kind"] for entry in again.entries][-3:] == ["rule", "reserve", "charge"]
-    assert "rule of version 1" in again.statement().composed_by
+    assert "rule of version 1" in statement_of(again).composed_by
 
 
 def test_a_run_of_version_1_goes_on_with_its_own_plan_up_to_the_limit(tmp_path):

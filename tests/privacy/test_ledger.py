@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core import chain
 from choral.core.chain import parse
 from choral.core.errors import LedgerError, PlanError, StorageError
@@ -411,7 +412,7 @@ def test_a_receipt_is_two_plain_values_that_can_be_kept_anywhere(path):
 def test_a_statement_has_attributes_and_its_old_keys_work_with_a_warning(path):
     with Ledger.open(path, limit=TWO) as ledger:
         ledger.charge(charge(1))
-        statement = ledger.statement()
+        statement = statement_of(ledger)
     assert statement.limit.to_dict() == {"epsilon": TWO.epsilon, "delta": TWO.delta}
     assert statement.spent.rules == ("S1",) and statement.charges == 1
     with pytest.warns(DeprecationWarning, match=r"use \.(spent|epsilon)"):

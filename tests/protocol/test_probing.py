@@ -13,7 +13,7 @@ from choral.core.plan import SecureSum
 from choral.core.probes import answers_of
 from choral.core.probing import Probes
 from choral.server.round import Round
-from choral.server.server_work import ServerWork
+from choral.server.uploads import Uploads
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
 from tests.vectors.answers import expected, outcome
@@ -62,7 +62,7 @@ def test_uploads_are_read_one_at_a_time_for_their_digests(monkeypatch):
 
     monkeypatch.setattr(probing, "upload_digest", digested)
     here = world()
-    round = Round(here.muster(), here.model.tobytes(), work=ServerWork(here.terms.codec.word_bits, Shelf()))
+    round = Round(here.muster(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
     while round.stage != "probe":
         here.step(round)
     own = steps[-10:]  # devices take the digests of their own uploads earlier

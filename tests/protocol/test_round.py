@@ -21,7 +21,7 @@ from choral.core.terms import context_of
 from choral.server import round as round_module
 from choral.server.muster import Muster
 from choral.server.round import Round
-from choral.server.server_work import ServerWork
+from choral.server.uploads import Uploads
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, World
 
@@ -251,7 +251,7 @@ def test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved(world)
 
 def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
     kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), work=ServerWork(32, kept))
+    round = Round(world.muster(), world.model.tobytes(), uploads=Uploads(32, kept))
     world.step(round, silent={1})
     assert len(kept) == 9
     world.step(round, silent={2})
@@ -264,7 +264,7 @@ def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
 def test_the_papers_mode_keeps_no_upload_at_all():
     world = World(SecureSum.of_paper(10))
     kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), work=ServerWork(32, kept))
+    round = Round(world.muster(), world.model.tobytes(), uploads=Uploads(32, kept))
     for number, frame in round.outbox().items():
         round.receive(number, world.devices[number].answer(frame))
     assert kept == {}

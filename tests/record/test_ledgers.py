@@ -5,6 +5,7 @@ import math
 import pytest
 from scipy.stats import norm
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core.events import Gaussian
 from choral.core.ledger import Charge, Ledger
 from choral.core.plan import Budget
@@ -14,7 +15,7 @@ def test_a_statement_has_the_limit_the_charges_and_the_seal_of_the_last_entry(tm
     with Ledger.open(tmp_path / "a.ledger", device="hill", limit=Budget(epsilon=2.0, delta=1e-5)) as ledger:
         for number in (1, 2):
             ledger.charge(Charge(rule="S1", plan="9f3c", round=number, event=Gaussian(mu=0.1)))
-        statement, seal = ledger.statement(), ledger.receipt
+        statement, seal = statement_of(ledger), ledger.receipt
     assert (statement.device, statement.limit.epsilon, statement.limit.delta) == ("hill", 2.0, 1e-5)
     assert (statement.charges, statement.spent.rules, statement.torn_bytes) == (2, ("S1",), 0)
     # Two Gaussians with μ = 0.1 are one with μ = √2·0.1, whose δ is Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2): by SciPy.

@@ -12,8 +12,8 @@ from scipy.stats import norm
 from choral.core.errors import ConfigError, PlanError
 from choral.core.plan import OUT_OF_RANGE
 from choral.core.plan.poisson_room import OVERFLOW
-from choral.learning.tables import load
 from choral.research import Experiment, Records, Task, experiment, logistic
+from choral.tables.sources import load
 
 KEPT = experiment._kept  # what is trained and not yet asked for
 ROWS = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)

@@ -8,9 +8,9 @@ import pytest
 
 from choral.backends import resident_sweep
 from choral.backends.resident import Resident
-from choral.learning.splits import Split
 from choral.research import experiment, sweep_training
 from choral.research.experiment import train_together, trained
+from choral.tables.records import Split
 from tests.research.test_experiment import KEPT, ONCE, PLAIN
 
 NOISY = replace(PLAIN, clip=1.0, noise=0.01)

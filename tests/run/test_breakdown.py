@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from choral.learning.columns import Numeric
 from choral.run.breakdown import figures
+from choral.tables.columns import Numeric
 
 
 def test_figures_by_hand():

@@ -18,12 +18,12 @@ from choral.learning.batches import drawer_of
 from choral.learning.local import local_update
 from choral.learning.models import linear, logistic
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
 from choral.learning.streams import keys
 from choral.learning.trainer import LocalTraining
 from choral.report.verify import verify
 from choral.run.planning import plan_of, settle, weighed_rows
 from choral.run.runs import Run
+from choral.tables.records import Records
 
 SIZES = (20, 60, 140, 280, 500)  # of 1000 rows: the shares of 2, 6, 14, 28 and 50 %
 RNG = np.random.default_rng(0)

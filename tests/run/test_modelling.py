@@ -11,10 +11,10 @@ from choral.asking.question import FIRST, VERSION, Question
 from choral.core.errors import ChoralError, LedgerError, TrustError
 from choral.core.events import epsilon_of
 from choral.core.ledger import Ledger
-from choral.learning.reading import Table
 from choral.record import AnsweredQuestion, read_sum_models
 from choral.run.inquiry import Inquiry
 from choral.run.modelling import AskedTables, measured, planned_model
+from choral.tables.reading import Table
 from tests.run.test_inquiry import inquiry, study
 
 COLUMNS = {

@@ -8,6 +8,7 @@ import pandas
 import pytest
 
 from choral import config
+from choral.accounting.ledger_statement import statement_of
 from choral.cli import main
 from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
@@ -91,7 +92,7 @@ def test_every_place_that_names_what_is_protected_says_person(tmp_path, capsys):
     record = read_run(folder)
     assert record.about.plan.to_dict()["rows_per_person"] == 5
     assert record.finished.privacy.adjacency == PERSON == record.about.planned.adjacency
-    spent = Ledger.read(next((folder / "ledgers").iterdir())).statement().spent
+    spent = statement_of(Ledger.read(next((folder / "ledgers").iterdir()))).spent
     assert spent.adjacency == PERSON
     page = re.sub(r"\s+", " ", (folder / "report.html").read_text())
     assert PERSON in page and "one record replaced" not in page and "192 persons" in page

@@ -10,13 +10,13 @@ import pytest
 import choral
 from choral.cli import main
 from choral.core.errors import ChoralError, TableError
-from choral.learning import tables
 from choral.output.onnx import export_onnx
 from choral.planner import plan_for
 from choral.record import read_run
 from choral.report import page
 from choral.report.live_page import live_page
 from choral.run.runs import Run
+from choral.tables import sources
 from tests.run.small import SETTINGS, study
 
 LOW, HIGH = 1000.0, 5000.0
@@ -202,7 +202,7 @@ def test_a_label_that_is_no_number_is_refused_without_its_value(cell, code, stay
 
 
 def test_labels_outside_their_bounds_move_to_the_nearer_one_and_the_data_says_so_by_its_bounds():
-    data = tables.load((np.eye(40), np.linspace(-50, 150, 40)), label_bounds=[0, 100], devices=2)
+    data = sources.load((np.eye(40), np.linspace(-50, 150, 40)), label_bounds=[0, 100], devices=2)
     assert data.records.labels.dtype == np.float32
     assert (data.records.labels.min(), data.records.labels.max()) == (-1, 1)
     assert data.columns_from == "declared"
@@ -212,7 +212,7 @@ def test_labels_outside_their_bounds_move_to_the_nearer_one_and_the_data_says_so
 def test_numbers_without_bounds_and_labels_of_the_wrong_shape_are_refused():
     for labels, bounds in ((np.linspace(0, 1, 40), None), (np.zeros((40, 2)), [0, 1]), (np.zeros(39), [0, 1])):
         with pytest.raises(TableError, match=r"CH312 .*label_bounds"):
-            tables.load((np.eye(40), labels), label_bounds=bounds, devices=2)
+            sources.load((np.eye(40), labels), label_bounds=bounds, devices=2)
 
 
 def test_label_skew_gives_devices_different_parts_of_the_range():
@@ -220,7 +220,7 @@ def test_label_skew_gives_devices_different_parts_of_the_range():
     given = {"label_bounds": [0, 100], "devices": 4, "seed": 1}
     largest = []  # share of one tenth of the range in a device's rows
     for partition in ("even", "label-skew"):
-        records = tables.load((np.ones((4000, 1)), labels), **given, partition=partition, skew=0.2).records
+        records = sources.load((np.ones((4000, 1)), labels), **given, partition=partition, skew=0.2).records
         assert len(records.labels) == 4000
         shares = [
             np.histogram(records.labels_of(device), 10, (-1, 1))[0] / records.sizes[device] for device in range(4)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import Numeric
 from choral.learning.models import binary, linear, logistic
 from choral.record import Baselines, RunRecord, Statement
 from choral.run.result import Result, model_shape
+from choral.tables.columns import Numeric
 
 NOTHING = Statement(delta=1e-5, adjacency="one record replaced", none="no noise was added")
 ROWS = np.array([[1.0], [-1.0]], np.float32)

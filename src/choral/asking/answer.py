@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from choral.asking.summand import Integers, Summand
 from choral.core.errors import TableError
 from choral.core.printable import number_of
-from choral.learning.reading import frame_of
+from choral.tables.reading import frame_of
 
 Z = NormalDist().inv_cdf(0.975)  # intervals are of 95 %
 

@@ -66,7 +66,7 @@ def state_length(question: Question, columns: DeclaredColumns) -> int:
 def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.float64] | None = None) -> Summand:
     """What the question adds up; every parameter is checked here, before a table is read.
 
-    >>> from choral.learning.columns import Categorical
+    >>> from choral.tables.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> summand(Question(name="table", parameters={"columns": ["smoker"]}), smoker).length  # and no value
     3
@@ -81,7 +81,7 @@ def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.floa
 def estimate(question: Question, columns: DeclaredColumns, total: Integers, *, rows: int, deviation: float) -> Answer:
     """What an opened sum says; `deviation` is that of the noise in each coordinate, in φ's units.
 
-    >>> from choral.learning.columns import Categorical
+    >>> from choral.tables.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> question = Question(name="table", parameters={"columns": ["smoker"]})
     >>> estimate(question, smoker, np.array([70, 30, 0]), rows=100, deviation=2.0).rows[0]["high"]
@@ -93,7 +93,7 @@ def estimate(question: Question, columns: DeclaredColumns, total: Integers, *, r
 def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviation: float) -> Expected:
     """The widest interval that the question's first quantity would have on a plain population of so many rows.
 
-    >>> from choral.learning.columns import Categorical
+    >>> from choral.tables.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
     >>> expected(Question(name="table", parameters={"columns": ["smoker"]}), smoker, rows=100, deviation=2.0).width
     7.83...
@@ -104,7 +104,7 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
 def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviation: float) -> Question:
     """The question with what it leaves open and public numbers decide: the bins of a survival curve.
 
-    >>> from choral.learning.columns import Numeric
+    >>> from choral.tables.columns import Numeric
     >>> columns = {"days": Numeric(name="days", low=0, high=3652), "died": Numeric(name="died", low=0, high=1)}
     >>> asked = Question(name="km", parameters={"time": "days", "event": "died"})
     >>> [completed(asked, columns, rows=rows, deviation=5.8).parameters["bins"] for rows in (1083, 9000)]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
 from choral.core.errors import TableError
-from choral.learning.columns import Categorical, Numeric
-from choral.learning.text_cells import each
+from choral.tables.cells import each
+from choral.tables.columns import Categorical, Numeric
 
 NOWHERE = -1
 MOST_CELLS = 2**16

@@ -18,7 +18,7 @@ from choral.asking.one_hot import Block, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.core.printable import number_of
-from choral.learning.columns import Categorical
+from choral.tables.columns import Categorical
 
 LEAST, SIZES = -32, 64  # exponents −32 … 31 of each sign; what is smaller or larger is in the nearest cell
 CELLS = 2 * SIZES + 1  # the negative ones from the largest size down, 0, the positive ones

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from choral.asking.cells import TableAxis, axis_of, bounded, filled, levels, scaled
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 Matrix = NDArray[np.float64]
 

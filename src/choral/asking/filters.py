@@ -11,7 +11,7 @@ from choral.asking.cells import bounded, levels
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Rows
 from choral.core.errors import TableError
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 _WRITTEN = re.compile(r"\s*(.+?)\s*(>=|<|=)\s*(.+?)\s*")
 _FORM = 'Use {"column": …, "levels": [...]} or {"column": …, "at_least": …, "below": …}.'

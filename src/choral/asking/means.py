@@ -12,7 +12,7 @@ from choral.asking.cells import bounded
 from choral.asking.filters import Filter, filter_of
 from choral.asking.parameters import Parameters
 from choral.asking.summand import Integers, Rows, Summand
-from choral.learning.columns import Numeric
+from choral.tables.columns import Numeric
 
 UNIT = 2**12  # x = 1 in φ's units
 SQUARES = 1665  # thousandths: w = 1.665 is the largest weight, cut off, at which x² does not lengthen the distance

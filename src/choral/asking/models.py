@@ -20,7 +20,7 @@ from choral.asking.question import Question
 from choral.asking.rounds import UNIT, GradientRound, RowCounter
 from choral.asking.summand import DeclaredColumns, Rows
 from choral.core.printable import number_of
-from choral.learning.columns import Numeric
+from choral.tables.columns import Numeric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from choral.asking.answer import Answer, ByReference, around, with_value
 from choral.asking.cells import bounded, filled, levels
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 UNIT = 2**10  # a product of 1 in φ's units
 MOST = 32  # columns

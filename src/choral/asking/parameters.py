@@ -7,7 +7,7 @@ from typing import TypeVar
 from choral.asking.question import FIRST, VERSION
 from choral.asking.summand import DeclaredColumns
 from choral.core.errors import ConfigError, TableError
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 ONE_SITE = "site"  # no question is asked by it: each answer would have one site's noise and nobody else's
 MOST_COLUMNS = 64

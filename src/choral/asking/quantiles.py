@@ -21,7 +21,7 @@ from choral.asking.one_hot import counts
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.core.errors import TableError
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 UNIT = 2**12  # f_0 = 1 in φ's units
 MOST_BINS = 2**12

@@ -16,7 +16,7 @@ from choral.asking.parameters import Parameters, bad
 from choral.asking.quantiles import Distribution
 from choral.asking.summand import Integers, Rows, Summand
 from choral.asking.survival import Survival
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 UNIT = 2**12  # a gradient of 1 in φ's units
 

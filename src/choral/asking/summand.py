@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.columns import Categorical, Numeric
-from choral.learning.reading import Table
+from choral.tables.columns import Categorical, Numeric
+from choral.tables.reading import Table
 
 Integers: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = Table

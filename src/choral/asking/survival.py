@@ -18,7 +18,7 @@ from choral.asking.neighbours import leaning
 from choral.asking.one_hot import Block, counted, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
-from choral.learning.columns import Categorical, Numeric
+from choral.tables.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
 BINS = 24  # of a model's table

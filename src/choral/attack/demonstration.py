@@ -33,10 +33,10 @@ from choral.core.rules import ADJACENCY, EVERYONE
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
-from choral.learning.records import Labels, Records
 from choral.run.planning import settle
 from choral.run.study import Study
 from choral.run.watch import Watch, unheard, unwatched
+from choral.tables.records import Labels, Records
 
 Vector = NDArray[np.float32]
 BATCHES = (1, 4, 8, 16)

@@ -12,9 +12,9 @@ from choral.config import job_of
 from choral.core.masks import Stream
 from choral.core.plan import require_whole
 from choral.core.rules import ADJACENCY, EVERYONE
-from choral.learning.reading import Table
 from choral.run.answers import answer_privacy
 from choral.run.questions import AskTerms, CheckedQuestion
+from choral.tables.reading import Table
 
 DEVICES = 16
 ROWS = 200  # of each device

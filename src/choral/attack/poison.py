@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from choral import config
 from choral.core.messages import Turn
 from choral.learning.evaluate import evaluate
-from choral.learning.records import Records
 from choral.run.guard import noise_in_grid
 from choral.run.places import Opened, Simulated
 from choral.run.planning import settle
 from choral.run.runs import Run
 from choral.run.study import Study
+from choral.tables.records import Records
 
 Kind = Literal[
     "range_flip", "inner_product", "backdoor", "label_flip", "sign_flip", "gaussian", "shift", "little",

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.models import Model
+from choral.tables.columns import Categorical, Numeric, declare
 
 Column = Numeric | Categorical
 Cells = dict[str, str]
@@ -29,7 +29,7 @@ def adult_columns() -> list[Column]:
     >>> [column.name for column in adult_columns()][:3]
     ['age', 'workclass', 'fnlwgt']
     """
-    text = (resources.files("choral.learning") / "adult" / "columns.toml").read_text()
+    text = (resources.files("choral.tables") / "adult" / "columns.toml").read_text()
     return [declare(name, settings) for name, settings in tomllib.loads(text)["columns"].items()]
 
 

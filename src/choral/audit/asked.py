@@ -20,10 +20,10 @@ from choral.core.masks import Stream
 from choral.core.private_sums import LEAST_SCALE
 from choral.core.rules import Loss
 from choral.core.samplers import discrete_gaussian
-from choral.learning.columns import Cell
-from choral.learning.reading import Table
 from choral.run.questions import AskTerms
 from choral.run.watch import Watch, unwatched
+from choral.tables.cells import Cell
+from choral.tables.reading import Table
 
 DELTA = 1e-2  # as in the other white-box cases
 ANSWERS = 400_000

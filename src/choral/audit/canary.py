@@ -24,9 +24,9 @@ from choral.core.exposure import Exposure, exposure_of, rounds_each
 from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.learning.models import linear
-from choral.learning.records import Records
 from choral.record import ClaimOfSums, EveryoneClaim
 from choral.run.watch import Watch, unwatched
+from choral.tables.records import Records
 
 Sight = Literal["every noisy step", "server", "colluding server", "final model"]
 SIGHTS: tuple[Sight, ...] = ("server", "colluding server", "final model")

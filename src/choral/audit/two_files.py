@@ -16,9 +16,10 @@ import numpy as np
 from choral.audit.once import OnceCase, Table, once_case
 from choral.audit.verdict import Finding, Trial
 from choral.core.errors import TableError
-from choral.learning.columns import Format, Numeric, declare, encode
-from choral.learning.tables import encode_labels, read_one
 from choral.run.watch import Watch, unwatched
+from choral.tables.cells import Format
+from choral.tables.columns import Numeric, declare, encode
+from choral.tables.sources import encode_labels, read_one
 
 ROWS = 400
 VISIT = declare("visit", {"dates": ["2020-01-01", "2020-12-31"], "missing": "2020-07-01"})

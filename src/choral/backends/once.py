@@ -24,7 +24,7 @@ from choral.learning.models import Model
 from choral.learning.once import LocalWork, noisy_upload, places_of, with_noise
 from choral.learning.once_together import local_works
 from choral.learning.processors import keep_compiled
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 CORES = os.cpu_count() or 1
 

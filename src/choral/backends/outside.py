@@ -27,8 +27,8 @@ from choral.learning.evaluate import evaluate
 from choral.learning.fit import check_fit
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
 from choral.learning.trainer import SideBySide
+from choral.tables.records import Records
 
 CORES = os.cpu_count() or 1
 Update = NDArray[np.float32]

@@ -50,7 +50,7 @@ from choral.learning.local import Shortcuts
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds

@@ -1,14 +1,11 @@
 """Rounds over a transport: send, take what comes back, go on without the rest; and the transport within one process."""
 
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import IO, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.crew import Crew, Resources, SharedWork
 from choral.core.device import Device
 from choral.core.envelope import Speaker, answer_in
 from choral.core.errors import TrustError
@@ -21,7 +18,7 @@ from choral.core.terms import Terms
 from choral.server.key_round import KeyRound
 from choral.server.muster import Muster
 from choral.server.round import Round, Sum
-from choral.server.server_work import ServerWork
+from choral.server.uploads import Memory, Uploads, UploadStore
 
 
 class Transport(Protocol):
@@ -97,13 +94,12 @@ class Wire:
     """Sums over a transport; every attempt at a round has its own masks, noise and charge.
 
     `findings` are those of the last attempt. A device that was `named` in any attempt, because it broke the protocol,
-    is not called again. `resources` are what the server may use of its machine; the environment says, if nobody does.
+    is not called again. `memory` is for uploads; the environment says how much, if nobody does.
     """
 
-    def __init__(self, terms: Terms, transport: Transport, resources: Resources | None = None) -> None:
+    def __init__(self, terms: Terms, transport: Transport, memory: Memory | None = None) -> None:
         self.terms, self.transport = terms, transport
-        self._resources = resources or Resources.of_environment()
-        self._crew: Crew | None = self._resources.crew_for(terms)
+        self._memory = memory or Memory.of_environment()
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
@@ -146,11 +142,10 @@ class Wire:
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
-        bits, crew, size = self.terms.codec.word_bits, self._crew, self.terms.upload_bytes
-        kept, processes = self._resources.kept(size), 0 if crew is None else len(crew)
-        with UploadStore(self._resources.laid_aside(size, processes)) as store:
-            work = ServerWork(bits, store, kept=kept) if crew is None else SharedWork(crew, store, kept=kept)
-            return self._run(Round(muster, vector, following=ahead, work=work, inquiry=inquiry))
+        size = self.terms.upload_bytes
+        with UploadStore(self._memory.laid_aside(size)) as store:
+            uploads = Uploads(self.terms.codec.word_bits, store, kept=self._memory.kept(size))
+            return self._run(Round(muster, vector, following=ahead, uploads=uploads, inquiry=inquiry))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
         gathered, self._gathered = self._gathered, None
@@ -176,65 +171,6 @@ class Wire:
             self.named |= running.findings.named
         self._gathered = running.following
         return running.sum
-
-
-class UploadStore(MutableMapping[int, Vector]):
-    """Masked updates that are kept: in memory up to a limit, beyond it in an unnamed file.
-
-    >>> with UploadStore(limit=3) as store:
-    ...     store[1] = b"ab"; store[2] = b"cd"
-    ...     bytes(store.pop(2)), len(store)
-    (b'cd', 1)
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._size = limit, 0
-        self._kept: dict[int, Vector] = {}
-        self._filed: dict[int, tuple[int, int]] = {}
-        self._file: IO[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.clear()
-
-    def __setitem__(self, number: int, vector: Vector) -> None:
-        self._size += len(vector)
-        if self._size <= self._limit:
-            self._kept[number] = vector
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed by `clear`
-        self._filed[number] = (self._file.seek(0, os.SEEK_END), len(vector))
-        self._file.write(vector)
-        self._file.flush()  # a full disk is reported for this vector, and not for another one later
-
-    def __getitem__(self, number: int) -> Vector:
-        if self._file is None or number in self._kept:
-            return self._kept[number]
-        start, size = self._filed[number]
-        self._file.seek(start)
-        return self._file.read(size)
-
-    def __delitem__(self, number: int) -> None:
-        if self._kept.pop(number, None) is None:
-            del self._filed[number]
-
-    def __iter__(self) -> Iterator[int]:
-        yield from self._kept
-        yield from self._filed
-
-    def __len__(self) -> int:
-        return len(self._kept) + len(self._filed)
-
-    def clear(self) -> None:
-        """Forget every vector and the file."""
-        self._kept.clear()
-        self._filed.clear()
-        if self._file is not None:
-            self._file.close()
-        self._file, self._size = None, 0
 
 
 class MemoryTransport:

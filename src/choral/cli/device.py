@@ -169,7 +169,7 @@ def _join(args: argparse.Namespace) -> int:
 def _approve(args: argparse.Namespace) -> int:
     from choral.deploy.approving import Register, accept, propose
     from choral.deploy.home import Home, Policy
-    from choral.learning.columns import Format
+    from choral.tables.cells import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     given["struck"] = args.strike

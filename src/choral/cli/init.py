@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from choral.core.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from choral.learning.looks import Look
+    from choral.tables.columns import Look
 
 EPILOG = """\
   choral init sites/*.csv --label ill
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
 def _looks(paths: list[Path]) -> "tuple[dict[str, Look], dict[str, list[Path]]]":
     """What each column that all files have looks like, and which files have the others."""
     from choral.core.errors import Faults
-    from choral.learning.columns import looked_at
-    from choral.learning.tables import read_one, together
+    from choral.tables.columns import looked_at
+    from choral.tables.sources import read_one, together
 
     tables, faults = {}, Faults()
     for path in paths:
@@ -101,7 +101,7 @@ def _source(paths: list[Path]) -> str:
 def _written(path: Path) -> str:
     """How a file is written, as far as it shows it, in the words of [data]."""
     from choral.config.writing import toml_of
-    from choral.learning.reading import resolved
+    from choral.tables.reading import resolved
 
     found = resolved(path, guess=True)
     named = {"delimiter": found.delimiter, "decimal": found.decimal, "encoding": found.encoding}

@@ -9,6 +9,7 @@ import argparse
 import json
 from collections.abc import Callable
 
+from choral.accounting.ledger_statement import statement_of
 from choral.cli import terminal
 from choral.core.chain import Body
 from choral.core.display import up
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             sums = ledger.sum_epsilon if args.sum_limit is None else require_number("--sum-limit", args.sum_limit)
             ledger.set_limit(Budget(epsilon=epsilon, delta=delta), sums)
     ledger = Ledger.read(args.file, receipt=receipt)
-    statement = ledger.statement()
+    statement = statement_of(ledger)
     file = {"file": str(ledger.path)}
     print(json.dumps(file | statement.to_dict()) if args.json else _page(statement, args.last))
     return 0

@@ -36,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Open the run, predict, and show."""
     from choral import config
-    from choral.learning.columns import Format
-    from choral.learning.tables import read_one
     from choral.run.opened import opened
+    from choral.tables.cells import Format
+    from choral.tables.sources import read_one
 
     result = opened(args.folder, encoder=args.encoder)
     data = config.parse(result.record.about.job).data

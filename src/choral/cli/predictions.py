@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from choral.learning.reading import Table
     from choral.run.result import TrainedModel
+    from choral.tables.reading import Table
 
 
 def show(trained: "TrainedModel", label: str, table: "Table", *, out: Path | None, as_json: bool) -> int:

@@ -90,7 +90,7 @@ class Filtered:
 def filtered() -> Iterator[None]:
     """Whatever is printed meanwhile can't move a cursor; the one place through which all that verbs print passes."""
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, Filtered(stream)) for stream in streams)
+    sys.stdout, sys.stderr = (cast("TextIO", Filtered(stream)) for stream in streams)
     try:
         yield
     finally:

@@ -19,8 +19,8 @@ from choral.core.plan import (
     Weighing,
 )
 from choral.learning import models
-from choral.learning.dates import DateOrder
-from choral.learning.splits import Partition
+from choral.tables.cells import DateOrder
+from choral.tables.records import Partition
 
 RENAMED = {"local_steps": "steps", "model": "kind", "own_labels": "labels"}  # by name in Python -> in choral.toml
 Texts: TypeAlias = list[str] | tuple[str, ...]

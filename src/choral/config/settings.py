@@ -42,10 +42,9 @@ from choral.core.plan import (
     Weighing,
     unit_of,
 )
-from choral.learning.columns import Format, level_of
-from choral.learning.dates import DATE_ORDERS, DateOrder
-from choral.learning.splits import PARTITIONS, Partition
 from choral.server_step import STEPS
+from choral.tables.cells import DATE_ORDERS, DateOrder, Format, level_of
+from choral.tables.records import PARTITIONS, Partition
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type

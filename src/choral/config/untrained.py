@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from choral.asking import IN_PLACE_OF_TRAINING
 from choral.config.settings import AskSettings, LocalSettings, ModelSettings
 from choral.core.errors import ConfigError, TableError
-from choral.learning.tables import adult_metadata
+from choral.tables.sources import adult_metadata
 
 if TYPE_CHECKING:
     from choral.config import Job

@@ -7,21 +7,17 @@ envelope or a false share contradicts what its sender itself has committed to; n
 The check lanes hold 1 and 0 for everybody, so what masks add to them may be shown: words elsewhere stay as hidden.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple, Self
 
-import msgspec
 import numpy as np
 
 from choral.core.codec import CHECKS
-from choral.core.errors import TrustError
-from choral.core.keys import KEY_SIZE, PairSecret, digest, envelope_key, fingerprint, unseal
+from choral.core.keys import KEY_SIZE, PairSecret, digest, envelope_key, fingerprint
 from choral.core.masks import Mask, Words, mask_words, ring
 from choral.core.messages import unpack_for
-from choral.core.shares import commitment, recover
-from choral.core.terms import Cohort, Terms
+from choral.core.terms import Terms
 
 
 class Bond(NamedTuple):
@@ -59,44 +55,6 @@ class Bond(NamedTuple):
         """The bonds of an upload, one for each neighbour, or CH600."""
         records = unpack_for(data, terms.bond_bytes, expected)
         return {number: cls.read(terms, record) for number, record in records.items()}
-
-
-class SealedSecret(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A device's self secret as some of its neighbours hold it: who they are, their points, and keys to its envelopes.
-
-    It is all that opening the secret needs, so that another process can do it.
-    """
-
-    owner: str
-    context: bytes
-    commitment: bytes
-    threshold: int
-    shares: tuple[tuple[int, str, bytes, bytes], ...]  # point, holder, key, envelope
-
-    @classmethod
-    def of(
-        cls,
-        cohort: Cohort,
-        owner: int,
-        commitment: bytes,
-        bonds: Mapping[int, Bond],
-        keys: Mapping[int, Mapping[int, bytes]],
-        holders: Iterable[int],
-    ) -> Self:
-        """The secret of a device as it has sealed it for these holders."""
-        ids = cohort.terms.ids
-        shares = ((cohort.point(one), ids[one], keys[one][owner], bonds[one].envelope) for one in holders)
-        return cls(ids[owner], cohort.context, commitment, cohort.terms.secure.threshold, tuple(shares))
-
-    def opened(self) -> bytes | None:
-        """The secret that its owner committed to, or None if no tried set of the shares gives it."""
-        shares = {}
-        for point, holder, key, envelope in self.shares:
-            with contextlib.suppress(TrustError):
-                shares[point] = unseal(key, self.context, self.owner, holder, envelope)
-        return recover(
-            shares, self.threshold, lambda secret: commitment(secret, self.context, self.owner) == self.commitment
-        )
 
 
 def edge_key(masks: Iterable[Mask]) -> bytes:

@@ -95,7 +95,6 @@ CODES: dict[str, str] = {
     "CH503": "too few devices answered to open the sum",
     "CH504": "an opened sum failed its checks",
     "CH505": "the answers to the probes do not belong to the opened sum",
-    "CH506": "a process that unmasks sums has ended",
     "CH600": "a message is malformed",
     "CH601": "a device's key has changed",
     "CH602": "protocol versions differ",

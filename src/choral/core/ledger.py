@@ -13,21 +13,15 @@ from choral.core import chain, events
 from choral.core.balance import Balance
 from choral.core.balances import Balances, Price
 from choral.core.chain import Body, Chain, Lines, Receipt
-from choral.core.entries import SUMS, Charge, Reservation
+from choral.core.entries import Charge, Reservation
 from choral.core.errors import ChoralError, LedgerError, PlanError
 from choral.core.events import Gaussian, Zcdp
 from choral.core.plan import Budget, require_number, require_whole
-from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 
 __all__ = ["Balance", "Balances", "Charge", "Ledger", "Receipt", "Reservation"]
 
 VERSION = 3  # with a limit for sums; 2 without one
 RULE_VERSION = 2
-RULE = (
-    "every study reserves its uploads before the first of them; what was reserved before the first charge is composed "
-    "exactly, every later study as one Gaussian or one ρ"
-)
-RULE_1 = "the rule of version 1, which is not proved for studies that were chosen after seeing earlier results"
 
 
 class Ledger:
@@ -159,39 +153,6 @@ class Ledger:
                 why="It may be a charge, so nothing more may be spent.", fix="Use the version of choral that wrote it.",
             ) from None  # fmt: skip
         self.entries.append(body)
-
-    def statement(self) -> LedgerStatement:
-        """What was spent of the limit, by which rules and against whom, with every entry and the receipt."""
-        balance, delta = self.balance, self.limit.delta
-        return LedgerStatement(
-            device=self.device,
-            limit=LedgerLimit(epsilon=self.limit.epsilon, delta=delta),
-            by_version_1=balance.by_version_1,
-            composed_by=RULE_1 if balance.by_version_1 else RULE,
-            reserved=Reserved(epsilon=balance.reserved, uploads=sum(len(study.uploads) for study in balance.studies)),
-            spent=Spent(
-                epsilon=balance.epsilon,
-                delta=delta,
-                rules=balance.rules,
-                adjacency=balance.adjacency,
-                adversaries=balance.adversaries,
-            ),
-            with_secure_sum=self._statement_of_sums(),
-            charges=len(balance.charges),
-            torn_bytes=self.torn,
-            receipt=LastEntry(entries=self.receipt.entries, seal=self.receipt.seal),
-            entries=tuple(self.entries),
-        )
-
-    def _statement_of_sums(self) -> LedgerOfSums | None:
-        """What was spent against a server that sees only sums, where that is less, or has a limit."""
-        if self.sum_epsilon is None and not any(charge.summed for charge in self.balance.charges):
-            return None
-        sums = self.balances.sums
-        spent = SpentOnSums(
-            epsilon=sums.epsilon, delta=self.limit.delta, adjacency=self.balance.adjacency, adversary=SUMS
-        )
-        return LedgerOfSums(limit=self.sum_epsilon, reserved=sums.reserved, spent=spent)
 
     def close(self) -> None:
         """Give the file and its lock back."""

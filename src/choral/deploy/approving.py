@@ -45,13 +45,13 @@ from choral.deploy.home import (
     weaker,
 )
 from choral.deploy.ownership import keep, keep_json
-from choral.learning.columns import OPEN, Format
 from choral.record import STUDY, converted, read_json
 from choral.run.agreement import Agreement
 from choral.run.code import Code
 from choral.run.deployable import check_names
 from choral.run.folder import write_whole
 from choral.run.questions import AskTerms
+from choral.tables.cells import OPEN, Format
 
 _NO_MORE = "the limit pays for no more, and each attempt that fails costs a round"
 

@@ -13,7 +13,6 @@ from choral.backends.wire import Transport, Wire
 from choral.core.codec import CHECKS
 from choral.core.errors import ChoralError, PlanError, RunError, StorageError, TableError
 from choral.core.messages import QUESTIONS, Turn
-from choral.learning.reading import Table
 from choral.record import AnsweredQuestion, AnswerPrivacy, read_json, read_sum_models
 from choral.run.agreement import LONGEST_ANSWER, Agreement
 from choral.run.answer_register import AnswerRegister
@@ -30,6 +29,7 @@ from choral.run.folder import write_json, write_whole
 from choral.run.modelling import MadeModel, fit, from_register, keep_model, measured, planned_model
 from choral.run.places import Opened
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.tables.reading import Table
 
 WAITING, LAST = "waiting", "asked.json"  # the questions that nobody has asked yet | the number of the last one asked
 

@@ -24,10 +24,7 @@ from choral.core.printable import count
 from choral.core.vault import FileStore, Memory, Vault
 from choral.deploy.certificates import fingerprint, host_of, node_key
 from choral.deploy.ownership import check_owner, check_ways, keep, keep_json, private
-from choral.learning.columns import OPEN, Format
-from choral.learning.encoder import Encoder
 from choral.learning.once import OnceTraining
-from choral.learning.reading import Table
 from choral.learning.trainer import LocalTraining
 from choral.record import STUDY, KeptReceipt, converted, read_json
 from choral.run.agreement import FORMAT, Agreement, check_server_key, other_version, sent
@@ -37,6 +34,9 @@ from choral.run.enrolled import Enrolled
 from choral.run.folder import read_parameters, tensors
 from choral.run.names import require_device_name, require_name
 from choral.run.study import check_columns, check_rows, encoder_of, plan_of_questions, reserve_questions
+from choral.tables.cells import OPEN, Format
+from choral.tables.encoder import Encoder
+from choral.tables.reading import Table
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 AUTHORITY, RECEIPTS, EMBEDDINGS = "authority.pem", "receipts", "embeddings"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from choral import config
+from choral.accounting.ledger_statement import statement_of
 from choral.config.writing import to_toml
 from choral.core.costs import most_uploads
 from choral.core.errors import ConfigError, DeploymentError
@@ -28,12 +29,12 @@ from choral.deploy.enrolment import JOB, enrol, prepare
 from choral.deploy.home import AUTHORITY, Home, Policy
 from choral.deploy.ownership import keep
 from choral.deploy.serving import StudyStatus, run_folder
-from choral.learning.arrays import is_arrays
-from choral.learning.reading import read_rows, resolved
 from choral.record import STUDY, read_run
 from choral.record.fields import Record
 from choral.record.ledgers import Spent
 from choral.run.deployable import check_deployable
+from choral.tables.arrays import is_arrays
+from choral.tables.reading import read_rows, resolved
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -182,7 +183,7 @@ class LocalDeployment:
 
 
 def _spent(home: Home) -> SiteSpent:
-    statement = Ledger.read(home.ledger_path).statement()
+    statement = statement_of(Ledger.read(home.ledger_path))
     return SiteSpent(**msgspec.structs.asdict(statement.spent), charges=statement.charges)
 
 
@@ -191,7 +192,7 @@ def _spent(home: Home) -> SiteSpent:
 
 def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     """The demo's deployment: UCI Adult, which comes with choral, dealt over the sites."""
-    source = resources.files("choral.learning") / "adult"
+    source = resources.files("choral.tables") / "adult"
     with resources.as_file(source / "adult.csv.xz") as path:
         tables = deal(read_rows(path), devices, folder)
     rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core.ledger import Ledger
 from choral.deploy.agent import CUT_OFF, REACHED, LogLine, answers
 from choral.deploy.home import LOG, Home
@@ -141,7 +142,7 @@ def _spent(home: Home) -> list[Family]:
     """The ledger's ε, with everything that an ε needs as labels."""
     if not home.ledger_path.exists():
         return []
-    statement = Ledger.read(home.ledger_path).statement()
+    statement = statement_of(Ledger.read(home.ledger_path))
     spent, limit = statement.spent, statement.limit
     terms = {
         "device": home.joined.name,

@@ -15,12 +15,12 @@ from choral.deploy.home import Home, check_table
 from choral.deploy.ownership import keep
 from choral.learning.personal import KAPPA, Personal, Standing, in_words, personal, side_by_side
 from choral.learning.private_head import Rows
-from choral.learning.reading import Table
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement
 from choral.run.folder import read_parameters, tensors
 from choral.run.result import TrainedModel, model_card
 from choral.run.signatures import parameter_bytes
+from choral.tables.reading import Table
 
 FILE, PAGE = "personal.safetensors", "personal.html"
 NOT_PRIVATE = (

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from choral.core.errors import ConfigError
-from choral.learning.reading import Table
-from choral.learning.records import Records
 from choral.record import STUDY
 from choral.run.agreement import Agreement
 from choral.run.folder import write_whole
 from choral.run.study import Study
+from choral.tables.reading import Table
+from choral.tables.records import Records
 
 TEST = "test.*"
 

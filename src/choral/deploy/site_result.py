@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core.errors import StorageError
 from choral.core.ledger import Ledger
 from choral.deploy.home import Home
@@ -32,7 +33,7 @@ def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
         )
     receipt = converted(read_json(path), KeptReceipt, path)
     parameters = shared_model(home, study)  # refuses any other model than the one that was signed
-    after = Ledger.read(home.ledger_path).statement()
+    after = statement_of(Ledger.read(home.ledger_path))
     return SiteEnd(
         device=home.joined.name,
         study=study.file.name,

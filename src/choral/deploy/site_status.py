@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
+from choral.accounting.ledger_statement import statement_of
 from choral.core.errors import TrustError
 from choral.core.ledger import Ledger
 from choral.deploy.agent import CUT_OFF, GREETED, REACHED, Journal, LogLine, answers
@@ -95,7 +96,7 @@ def _as_written(policy: Policy) -> dict[str, object]:
 def _ledger(home: Home) -> SiteLedger | None:
     if not home.ledger_path.exists():
         return None
-    said = Ledger.read(home.ledger_path).statement()
+    said = statement_of(Ledger.read(home.ledger_path))
     return SiteLedger(limit=said.limit, spent=said.spent, charges=said.charges, receipt=said.receipt)
 
 

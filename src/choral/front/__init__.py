@@ -13,7 +13,6 @@ from choral.config import Job
 from choral.config.named import SettingsByName
 from choral.core.errors import ConfigError
 from choral.front.trained import Trained as Trained
-from choral.learning.reading import DataSource
 from choral.output.logs import RunLog
 from choral.record import traits
 from choral.report.answers import plot
@@ -25,6 +24,7 @@ from choral.run.inquiry import Inquiry, begun, begun_with, gone_on
 from choral.run.opened import GivenModel, opened
 from choral.run.planning import settle
 from choral.run.sum_study import with_proposed_kind
+from choral.tables.reading import DataSource
 
 
 class RunOptions(SettingsByName, total=False):

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from choral.core.errors import ConfigError, InputError
 from choral.core.plan import Against
 from choral.front import simulate
-from choral.learning.reading import Table
-from choral.learning.tables import FEWEST_ROWS
+from choral.tables.reading import Table
+from choral.tables.sources import FEWEST_ROWS
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

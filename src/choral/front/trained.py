@@ -7,13 +7,13 @@ from typing import Any, Literal, Self
 
 from choral import config
 from choral.core.errors import ConfigError
-from choral.learning.reading import DataSource, frame_of, from_frame
-from choral.learning.tables import read_one
 from choral.report import charts, page, parts, words
 from choral.report.markup import Markup, element, together
 from choral.run.breakdown import SITE, GroupFigures, by_column, by_site, by_table
 from choral.run.folder import write_whole
 from choral.run.result import Result
+from choral.tables.reading import DataSource, frame_of, from_frame
+from choral.tables.sources import read_one
 
 
 @dataclass(frozen=True, kw_only=True)

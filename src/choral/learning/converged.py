@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from choral.learning.evaluate import evaluate
 from choral.learning.models import Model
-from choral.learning.records import Labels, Records
+from choral.tables.records import Labels, Records
 
 _RIDGES = (30.0, 3.0, 0.3, 0.03, 0.003)  # over the number of rows, on standardised features; the strongest first
 _GAIN = 1e-4  # of the loss on validation rows, below which a weaker ridge is not worth its time

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from choral.core.errors import TableError, TrainingError
 from choral.learning.models import Model
-from choral.learning.records import Labels, Records, by
+from choral.tables.records import Labels, Records, by
 
 CHUNK = 2**22  # numbers in a chunk of rows
 

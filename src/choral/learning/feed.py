@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from choral.learning.batches import EMPTY
 from choral.learning.norms import lengths_of
-from choral.learning.records import Records
+from choral.tables.records import Records
 
 RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed
 RESIDENT_ELSEWHERE = 2**35

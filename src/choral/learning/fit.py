@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from choral.core.errors import PlanError, TableError, TrainingError
 from choral.core.plan import Plan
 from choral.learning.models import Model
-from choral.learning.records import Labels, Records, by
+from choral.tables.records import Labels, Records, by
 
 
 def check_compiled(model: Model) -> None:

@@ -13,7 +13,7 @@ from choral.learning.batches import Batches
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.learning.records import Labels
+from choral.tables.records import Labels
 
 
 class JaxTrainer:

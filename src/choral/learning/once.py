@@ -27,7 +27,7 @@ from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
 from choral.learning.noise import secure_normal
 from choral.learning.persons import LABEL, USED
-from choral.learning.records import Labels
+from choral.tables.records import Labels
 
 LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded
 MOST_STEPS = 2**20

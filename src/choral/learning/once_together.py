@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from choral.learning.models import Link, Model, slopes
 from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, padded, pulls, require_bounded, shortened
-from choral.learning.records import Labels
+from choral.tables.records import Labels
 
 BLOCK = 256  # rows that a core's cache holds between the two products that a step takes with them
 

@@ -23,7 +23,7 @@ from choral.core.plan import require_number
 from choral.learning.evaluate import decide
 from choral.learning.models import Link, Model
 from choral.learning.private_head import Rows, fitted_head, judged_whole
-from choral.learning.records import Labels
+from choral.tables.records import Labels
 
 KAPPA = 0.1  # proposed to all sites, since few rows choose badly; docs/benchmarks.md has what it reaches
 SHARED, ALONE = 0.0, math.inf  # the two ends of κ: θ itself, and a model that does not know θ

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from choral.core.errors import PlanError
 from choral.core.plan import Plan
 from choral.learning.models import Model, Tree
-from choral.learning.owners import in_order
-from choral.learning.records import Labels, Records, by
-from choral.learning.splits import Split, hold_out
+from choral.tables.records import Labels, Records, Split, by, hold_out, in_order
 
 LABEL, USED = -2, -1  # where a row's label is in a unit, and whether the row is used
 

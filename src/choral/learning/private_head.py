@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from choral.learning.models.model import Model
-from choral.learning.records import Labels
+from choral.tables.records import Labels
 
 Rows: TypeAlias = tuple[NDArray[np.float32], Labels]  # features and labels
 _MOST_STEPS = 500

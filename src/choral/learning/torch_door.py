@@ -13,7 +13,7 @@ from choral.core.errors import ConfigError, PlanError, TrainingError
 from choral.core.plan import require_whole
 from choral.learning.models import GIVEN, Maker, Model, Tree
 from choral.learning.models.model import shape_of_row
-from choral.learning.records import by
+from choral.tables.records import by
 
 if TYPE_CHECKING:
     from choral.learning.torch_steps import TorchModule

@@ -25,8 +25,8 @@ from choral.learning import rounding
 from choral.learning.batches import Batches
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.learning.records import Labels
 from choral.learning.torch_layers import Stack, clip_factor, in_float32, refuse_layers, stack_of
+from choral.tables.records import Labels
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Floats = NDArray[np.float32]

@@ -14,7 +14,7 @@ from choral.learning.fit import require_rows
 from choral.learning.jax_trainer import JaxTrainer
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
-from choral.learning.records import Labels
+from choral.tables.records import Labels
 
 Vector = NDArray[np.float32]
 

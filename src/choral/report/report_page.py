@@ -94,7 +94,7 @@ def claims_data(record: RunRecord) -> str | None:
 
 def _fitting(value: T, most: int) -> T:
     """The value with every text in it cut to what fits."""
-    return cast(T, _cut(value, most))
+    return cast("T", _cut(value, most))
 
 
 def _cut(value: object, most: int) -> object:

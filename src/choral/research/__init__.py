@@ -10,8 +10,6 @@ no keys: for runs that anybody is promised something of there are `choral.simula
 from choral.accounting.calibrate import Rule
 from choral.convergence_bounds import largest_step_size, logistic_constants
 from choral.learning.models import Model, logistic, mlp
-from choral.learning.records import Records
-from choral.learning.splits import Split, hold_out
 from choral.research.comparisons import Anchors, all_in_one_place, anchors
 from choral.research.experiment import Curve, Experiment, Task
 from choral.research.measurements import Measurements
@@ -22,6 +20,7 @@ from choral.research.results import Figure, Found, ResultsFile, measure
 from choral.research.theory import SO_FAR, bounded, regularised, theorem_2
 from choral.research.tuning import Method, budgeted, grid, over_epsilon, tuned, tuned_over, validated
 from choral.research.verdicts import Claims, Side, difference, judged, judged_over, kept, means, number, reached
+from choral.tables.records import Records, Split, hold_out
 
 __all__ = [
     "SO_FAR",

@@ -21,13 +21,12 @@ from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
-from choral.learning.records import Records
-from choral.learning.splits import Split, hold_out
-from choral.learning.tables import Dataset
 from choral.learning.torch_door import is_module, named_maker
 from choral.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
 from choral.run.study import made_for
+from choral.tables.records import Records, Split, hold_out
+from choral.tables.sources import Dataset
 
 CORES = os.cpu_count() or 1
 ON_AN_ACCELERATOR = 4  # groups of runs at a time: one is computed while others are prepared, and all hold their rows

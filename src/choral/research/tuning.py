@@ -17,7 +17,7 @@ def grid(base: Experiment, choices: dict[str, tuple[Any, ...]]) -> list[Experime
     """Every combination of the choices, in order.
 
     >>> from choral.learning.models import logistic
-    >>> from choral.learning.records import Records
+    >>> from choral.tables.records import Records
     >>> from choral.research.experiment import Task
     >>> task = Task.of("none", Records.of([("a", [[0.0]] * 10, [0] * 10)]), logistic)
     >>> base = Experiment(task=task, cohort=1, rounds=1, local_steps=1, batch=8, step_size=1.0)

@@ -22,20 +22,17 @@ from choral.core.keys import Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.core.plan import OF_BEFORE, Plan, SecureSum
 from choral.core.terms import WHOLE_LISTS, Terms
-from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode
-from choral.learning.encoder import Encoder, about_encoder
-from choral.learning.label_types import type_of_classes
 from choral.learning.models import Maker
-from choral.learning.outcomes import with_outcome
-from choral.learning.owners import names_in
 from choral.learning.persons import grouped
-from choral.learning.reading import Table
-from choral.learning.records import Labels, Records, by
-from choral.learning.splits import Split
-from choral.learning.tables import Dataset, encode_labels, read_one
 from choral.run.deployable import check_deployable, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.study import Study, codec_of, declared_columns, encoder_of, limits_of, maker_in, model_of
+from choral.tables.cells import OPEN, Format
+from choral.tables.columns import Categorical, Numeric, encode, type_of_classes
+from choral.tables.encoder import Encoder, about_encoder
+from choral.tables.reading import Table
+from choral.tables.records import Labels, Records, Split, by, names_in
+from choral.tables.sources import Dataset, encode_labels, read_one, with_outcome
 
 FORMAT, UNSIGNED = 2, 1  # of studies and invitations: now with the server's key, and before
 LONGEST_ANSWER = 2**16 + 8  # numbers in a deployed answer to a question: the largest table, its rows and its checks

@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 from choral.learning.converged import converged
 from choral.learning.evaluate import Evaluation, evaluate, explained
 from choral.learning.persons import rows_of
-from choral.learning.records import Records
 from choral.record import Baselines
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
+from choral.tables.records import Records
 
 MOST_ALONE = 20  # devices that are trained by themselves; of more, so many are drawn
 

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.errors import ConfigError
-from choral.learning.columns import Categorical, Numeric
 from choral.learning.evaluate import area, decide, explained, predict
-from choral.learning.owners import numbered
-from choral.learning.reading import Table
-from choral.learning.records import Labels, Records
-from choral.learning.tables import encode_labels
 from choral.run.result import Result, TrainedModel
+from choral.tables.columns import Categorical, Numeric
+from choral.tables.reading import Table
+from choral.tables.records import Labels, Records, numbered
+from choral.tables.sources import encode_labels
 
 SITE = "site"
 

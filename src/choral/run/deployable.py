@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from choral.config import Job
 from choral.core.errors import ConfigError, PlanError, TableError
 from choral.core.printable import fault_of_word
-from choral.learning.arrays import array_features
-from choral.learning.columns import Categorical, Numeric, declare
-from choral.learning.encoder import embedding_columns
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.study import encoder_of
+from choral.tables.arrays import array_features
+from choral.tables.columns import Categorical, Numeric, declare
+from choral.tables.encoder import embedding_columns
 
 if TYPE_CHECKING:
     from choral.run.agreement import StudyFile

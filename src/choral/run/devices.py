@@ -7,8 +7,8 @@ from choral.core.keys import digest
 from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.once import OnceTraining
-from choral.learning.records import Labels
 from choral.learning.trainer import LocalTraining
+from choral.tables.records import Labels
 
 
 def trainer_of(

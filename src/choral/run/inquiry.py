@@ -20,7 +20,6 @@ from choral.core.errors import ConfigError, LedgerError, SumError
 from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Turn
 from choral.core.respondent import Respondent
-from choral.learning.reading import DataSource
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, traits
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
@@ -43,6 +42,7 @@ from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
 from choral.run.study import Study, check_columns, check_rows
 from choral.run.watch import Watch, unwatched
+from choral.tables.reading import DataSource
 
 
 class Inquiry:

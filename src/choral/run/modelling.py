@@ -17,15 +17,15 @@ from choral.asking.percentiles import Percentiles
 from choral.asking.question import FIRST, Question
 from choral.asking.summand import DeclaredColumns
 from choral.core.errors import LedgerError
-from choral.learning.columns import Numeric
-from choral.learning.reading import Table
-from choral.learning.splits import shares_of
 from choral.record import MODELS, AnsweredQuestion, SumModelLine, read_sum_models
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import append_line, now
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
 from choral.run.study import Study, declared_columns
 from choral.run.watch import Watch, unwatched
+from choral.tables.columns import Numeric
+from choral.tables.reading import Table
+from choral.tables.records import shares_of
 
 State = NDArray[np.float64]
 

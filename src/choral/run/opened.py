@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from choral import config
 from choral.config import Job
 from choral.core.errors import ConfigError, StorageError
-from choral.learning.columns import Categorical, Numeric
-from choral.learning.encoder import Encoder
 from choral.learning.models import KINDS, Model
 from choral.learning.torch_door import named_maker
 from choral.record import ModelCard, ModelShape, RunRecord, converted, of_right_form, read_json, read_run
 from choral.run.folder import hashes, read_parameters
 from choral.run.result import Result
 from choral.run.sum_study import SumCoordinates
+from choral.tables.columns import Categorical, Numeric
+from choral.tables.encoder import Encoder
 
 GivenModel: TypeAlias = Model | Callable[..., object]  # a model, what makes one of features= and classes=, a module
 _TYPES: dict[str, type[Numeric] | type[Categorical]] = {"Numeric": Numeric, "Categorical": Categorical}

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from choral.learning.personal import KAPPA, Standing, chosen, in_words, joined, side_by_side
 from choral.learning.private_head import Rows
-from choral.learning.records import Records
 from choral.run.study import Study
+from choral.tables.records import Records
 
 
 @dataclass(frozen=True, kw_only=True)

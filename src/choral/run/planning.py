@@ -18,16 +18,9 @@ from choral.core.exposure import crowd_of, rounds_each
 from choral.core.graph import require_private, sparse
 from choral.core.mechanisms.noise_once import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
-from choral.learning import tables
-from choral.learning.arrays import read_images, read_npz
-from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units, split_units
-from choral.learning.reading import DataSource
-from choral.learning.records import Records
-from choral.learning.splits import Split
-from choral.learning.tables import Dataset
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
@@ -46,6 +39,12 @@ from choral.planner.task import PlanningTask
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
 from choral.run.watch import unheard
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
+from choral.tables import sources
+from choral.tables.arrays import read_images, read_npz
+from choral.tables.columns import Categorical, Numeric
+from choral.tables.reading import DataSource
+from choral.tables.records import Records, Split
+from choral.tables.sources import Dataset
 
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
@@ -489,7 +488,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: 
     settings = job.data
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
-        data = tables.load_adult(
+        data = sources.load_adult(
             devices=devices,
             partition=settings.partition,
             skew=settings.skew,
@@ -504,7 +503,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: 
             "CH103", "[data] names no data.", where=job.where("data"),
             fix='Set csv, parquet, npz, images, or builtin = "adult".',
         )  # fmt: skip
-    data = tables.load(
+    data = sources.load(
         _found(job, str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,

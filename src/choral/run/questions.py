@@ -22,8 +22,8 @@ from choral.core.plan import SecureSum
 from choral.core.private_sums import SumNoise, SumPrice
 from choral.core.respondent import Prepare, Prepared
 from choral.core.whole import WholeCodec
-from choral.learning.reading import Table
 from choral.run.study import ask_sum_of, declared_columns, plan_of_questions, price_of
+from choral.tables.reading import Table
 
 NO_STATE: NDArray[np.float64] = np.empty(0)
 

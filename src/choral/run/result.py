@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from choral.core.display import up
 from choral.core.errors import ConfigError, TableError
-from choral.learning import tables
-from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode, level_of
-from choral.learning.encoder import Encoder
 from choral.learning.evaluate import explained, predict
-from choral.learning.label_types import LabelType, typed
 from choral.learning.models import Model
-from choral.learning.reading import DataSource, Table, from_frame
-from choral.learning.records import Records, by
 from choral.record import Baselines, EncoderCard, ModelCard, ModelShape, RoundLine, RunRecord, Statement
 from choral.run.sum_study import SumCoordinates
+from choral.tables.cells import OPEN, Format, level_of
+from choral.tables.columns import Categorical, LabelType, Numeric, encode, typed
+from choral.tables.encoder import Encoder
+from choral.tables.reading import DataSource, Table, from_frame
+from choral.tables.records import Records, by
+from choral.tables.sources import Dataset
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,7 +144,7 @@ def model_shape(model: Model) -> ModelShape:
     return ModelShape(kind=model.name, hidden=tuple(model.hidden), parameters=model.size)
 
 
-def model_card(model: Model, data: tables.Dataset) -> ModelCard:
+def model_card(model: Model, data: Dataset) -> ModelCard:
     """What is needed to use the parameters, for model.json."""
     return ModelCard(
         kind=model.name,

@@ -16,7 +16,6 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.core.errors import ConfigError, StorageError
 from choral.core.plan import CODECS
-from choral.learning.reading import DataSource
 from choral.learning.torch_door import named_maker
 from choral.planner.worth_joining import happened
 from choral.record import (
@@ -49,6 +48,7 @@ from choral.run.study import Study, codec_of
 from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
+from choral.tables.reading import DataSource
 
 Kind = Literal["simulation", "rehearsal"]
 LONG = 100  # rounds, from which on some are tried for how long they take

@@ -20,14 +20,13 @@ from choral.core.ledger import Balances, Ledger, Reservation
 from choral.core.plan import Budget, Participation, Plan, SecureSum
 from choral.core.private_sums import SumPrice
 from choral.core.whole import MOST_ROWS
-from choral.learning.columns import Categorical, Numeric, declare
-from choral.learning.encoder import Encoder
 from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.persons import model_of_units
-from choral.learning.reading import Table
-from choral.learning.records import by
-from choral.learning.splits import Split
-from choral.learning.tables import ADULT_LABEL, Dataset, adult_metadata
+from choral.tables.columns import Categorical, Numeric, declare
+from choral.tables.encoder import Encoder
+from choral.tables.reading import Table
+from choral.tables.records import Split, by
+from choral.tables.sources import ADULT_LABEL, Dataset, adult_metadata
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,10 +17,7 @@ from choral.config import Job
 from choral.config.untrained import rounds_of
 from choral.core.errors import ConfigError
 from choral.core.plan import Budget
-from choral.learning.columns import Numeric, encode
 from choral.learning.models import Model
-from choral.learning.reading import DataSource, from_frame
-from choral.learning.tables import ADULT_LABEL
 from choral.planner.on_sums import (
     CELLS,
     DESCRIBED,
@@ -34,6 +31,9 @@ from choral.planner.on_sums import (
 from choral.record import ModelShape
 from choral.run.planning import settle
 from choral.run.study import Study, ask_sum_of, declared_columns
+from choral.tables.columns import Numeric, encode
+from choral.tables.reading import DataSource, from_frame
+from choral.tables.sources import ADULT_LABEL
 
 
 def question_of(job: Job) -> Question:

@@ -1,16 +1,17 @@
 """The server's half of a turn: it adds what comes, and ends in a sum or an error. It has no I/O and no secrets."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from choral.core.bonds import Bond, SealedSecret, check_words, edge_masks, lanes_hold, left_out, quarrels
+from choral.core.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels
 from choral.core.codec import Integers
-from choral.core.errors import ChoralError, SumError
+from choral.core.errors import ChoralError, SumError, TrustError
 from choral.core.findings import Findings
-from choral.core.keys import KEY_SIZE, fingerprint
+from choral.core.keys import KEY_SIZE, fingerprint, unseal
 from choral.core.masks import Mask, ring, self_mask
 from choral.core.messages import (
     NONCE_BYTES,
@@ -36,9 +37,10 @@ from choral.core.messages import (
 )
 from choral.core.paths import announced
 from choral.core.probing import AskedProbes, Probes, faults
+from choral.core.shares import commitment, recover
 from choral.core.terms import Cohort, context_of
 from choral.server.muster import Muster, read, where
-from choral.server.server_work import ServerWork
+from choral.server.uploads import Uploads
 
 Stage = Literal["upload", "probe", "edges", "final", "open", "done"]
 
@@ -65,7 +67,7 @@ class Round:
     """One turn: send the outbox, feed what comes back, advance when time is up, until there is a sum.
 
     What a late, silent or faulty device does is normal and only noted in `findings`; what ends the turn is raised by
-    `advance`. Uploads are added as they come and laid aside in `work`, which takes one back if its device was shown
+    `advance`. Uploads are added as they come and laid aside in `kept`, which takes one back if its device was shown
     another round, or falls silent before its masks can be removed.
     """
 
@@ -75,7 +77,7 @@ class Round:
         model: Vector,
         *,
         following: Muster | None = None,
-        work: ServerWork | None = None,
+        uploads: Uploads | None = None,
         inquiry: Probes | None = None,
     ) -> None:
         muster.close()
@@ -91,7 +93,7 @@ class Round:
         self._uploads: dict[int, Upload] = {}
         self._bonds: dict[int, dict[int, Bond]] = {}
         self._broken: set[int] = set()  # whose check lanes are not what they must be
-        self._work = work or ServerWork(self.terms.codec.word_bits)
+        self._kept = uploads or Uploads(self.terms.codec.word_bits)
         self._edges: dict[int, dict[int, bytes]] = {}
         self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
         self._left_out: set[int] = set()  # before the probes
@@ -179,7 +181,7 @@ class Round:
         words = np.frombuffer(vector, ring(self.terms.codec.word_bits))
         if not lanes_hold(self.terms, words, [message.checks, *(bond.checks for bond in bonds.values())]):
             self._broken.add(sender)
-        self._work.add(sender, vector, keep=self.terms.self_masked)
+        self._kept.add(sender, vector, keep=self.terms.self_masked)
         self._uploads[sender], self._bonds[sender] = message, bonds
 
     def advance(self) -> None:
@@ -205,7 +207,7 @@ class Round:
         left = [number for number in self._cohort.numbers if number not in self._left_out]
         if len(left) < self.terms.secure.smallest_sum:
             raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
-        uploads = ((number, self._work.vectors[number]) for number in left)  # one at a time: some may be in a file
+        uploads = ((number, self._kept.vectors[number]) for number in left)  # one at a time: some may be in a file
         self.asked = AskedProbes.of(self._cohort, uploads, self.inquiry)
         probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
         self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
@@ -243,11 +245,11 @@ class Round:
     def _take_apart(self) -> None:
         """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
         found = faults(
-            self.asked, self._cohort, self.included, self._work.vectors, self._own_masks, self._edges, self._pairs
+            self.asked, self._cohort, self.included, self._kept.vectors, self._own_masks, self._edges, self._pairs
         )
         for number, fault in found.items():
             self.findings.name(number, fault)
-        self._work.vectors.clear()
+        self._kept.vectors.clear()
         named = self.findings.named.keys() & set(self.included)
         self.stage, self._outbox = "done", {}
         if self._failed is None and not named:
@@ -294,7 +296,7 @@ class Round:
         if len(included) < self.terms.secure.smallest_sum:
             raise self._too_few(len(included), len(self._nonces), self.terms.secure.smallest_sum, did)
         for number in silent & self._uploads.keys():
-            self._work.take_back(number)
+            self._kept.take_back(number)
         if silent:
             # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
             self.stage, self._edges = "edges", {}
@@ -302,7 +304,7 @@ class Round:
         elif self.terms.self_masked:
             self.stage, self._outbox = "final", self._final_outbox()
             if not self.terms.opened_turns:
-                self._work.vectors.clear()
+                self._kept.vectors.clear()
         else:
             self.stage = "final"
             self.advance()
@@ -326,7 +328,7 @@ class Round:
         if terms.self_masked:
             self._own_masks = self._self_masks()
             added += self._own_masks.values()
-        total, count = self._work.unmasked([mask.undone() for mask in added]), len(self.included)
+        total, count = self._kept.unmasked([mask.undone() for mask in added]), len(self.included)
         spoilt = terms.codec.contain(total, terms.parameters, count=count)
         try:
             integers = terms.codec.decode(total, terms.parameters, count=count, consume=True)
@@ -342,10 +344,7 @@ class Round:
     def _self_masks(self) -> dict[int, Mask]:
         """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
         holders = {owner: self._opened_by(owner) for owner in self.included}
-        enough = self.terms.secure.threshold
-        secrets = self._work.opened([self._sealed(owner, able[:enough]) for owner, able in holders.items()])
-        known = dict(zip(holders, secrets, strict=True))
-        found = {owner: self._self_mask(owner, able, known[owner]) for owner, able in holders.items()}
+        found = {owner: self._self_mask(owner, able) for owner, able in holders.items()}
         masks = {owner: mask for owner, mask in found.items() if mask is not None}
         if len(masks) == len(found):
             return masks
@@ -363,14 +362,11 @@ class Round:
             raise self._too_few(len(able), len(holders), threshold, "opened its share of a self mask")
         return able
 
-    def _sealed(self, owner: int, holders: list[int]) -> SealedSecret:
-        promise = self._uploads[owner].commitment
-        return SealedSecret.of(self._cohort, owner, promise, self._bonds[owner], self._keys, holders)
-
-    def _self_mask(self, owner: int, holders: list[int], secret: bytes | None) -> Mask | None:
+    def _self_mask(self, owner: int, holders: list[int]) -> Mask | None:
         """A device's self mask, or None: all that can be wrong with it now is what the device itself committed to."""
+        secret = self._secret(owner, holders[: self.terms.secure.threshold])
         if secret is None:  # some of the shares that it has dealt are wrong, perhaps not all
-            secret = self._sealed(owner, holders).opened()
+            secret = self._secret(owner, holders)
             self.findings.name(owner, "sealed shares that do not open what it committed to")
         if secret is None:
             return None
@@ -379,6 +375,16 @@ class Round:
             self.findings.name(owner, "sent check lanes that do not say 1 and 0")
             return None
         return mask
+
+    def _secret(self, owner: int, holders: list[int]) -> bytes | None:
+        """The self secret that a device committed to, or None if no tried set of these holders' shares gives it."""
+        id, context, shares = self.terms.ids[owner], self._cohort.context, {}
+        for holder in holders:
+            key, envelope = self._keys[holder][owner], self._bonds[owner][holder].envelope
+            with contextlib.suppress(TrustError):
+                shares[self._cohort.point(holder)] = unseal(key, context, id, self.terms.ids[holder], envelope)
+        promise = self._uploads[owner].commitment
+        return recover(shares, self.terms.secure.threshold, lambda secret: commitment(secret, context, id) == promise)
 
     def _discarded(
         self, code: str, what: str, fix: str = "Try the round again, if possible with other devices."

@@ -16,7 +16,7 @@ from choral.core.plan import require_whole
 from choral.learning import rounding
 from choral.learning.models.dense import losses
 from choral.learning.models.model import Link, Model, Tree
-from choral.learning.records import by
+from choral.tables.records import by
 
 SMALL = 16  # pixels: below, a filter sees 3 × 3 of them, else 5 × 5
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from choral.core.errors import PlanError, TrainingError
 from choral.core.plan import require_whole
-from choral.learning.records import Labels, by
+from choral.tables.records import Labels, by
 
 if TYPE_CHECKING:
     from choral.learning.models.layered import Layered
