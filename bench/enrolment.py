@@ -26,8 +26,7 @@ from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.deploy.certificates import node_key
 from choral.deploy.enrolment import enrol, prepare
-from choral.run.agreement import Agreement
-from choral.run.enrolled import Enrolled
+from choral.run.agreement import Agreement, Enrolled
 
 PARAMETERS = 100
 JOB = """

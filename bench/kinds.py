@@ -27,8 +27,8 @@ from bench.sum_settings import IN_MEMORY, asked, inquiry, job_with
 from choral import simulate
 from choral.asking.question import Question
 from choral.config import job_of
+from choral.run.modelling import kappa_of, proposal_for
 from choral.run.planning import settle
-from choral.run.sum_study import kappa_of, proposal_for
 
 SITES, DELTA, EPSILONS = 10, 1e-5, (1.0, 4.0)
 MOST_ROWS = 60_000  # of a table; more are drawn at random

@@ -42,9 +42,8 @@ from bench.third_tables import THIRD
 from choral.planner.worth_joining import happened
 from choral.record import Baselines, Measured
 from choral.record.outcome import merit
-from choral.run.baselines import baselines
 from choral.run.planning import prospect_of
-from choral.run.runs import Run
+from choral.run.runs import Run, baselines
 from choral.run.study import Study
 
 FRESH_SEEDS = 3  # where no grid is searched

@@ -10,7 +10,7 @@ from choral.core.printable import escaped, fault_of_name, fault_of_word, is_show
 from choral.deploy.approving import approve
 from choral.deploy.enrolment import prepare, read_card
 from choral.deploy.home import Home, Invitation, Policy
-from choral.run.names import require_device_name
+from choral.run.agreement import require_device_name
 from tests.run.consortium import JOB, Consortium
 
 CYRILLIC_O = "\u043e"

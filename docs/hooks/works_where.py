@@ -16,7 +16,7 @@ from choral.core.errors import ChoralError
 from choral.core.keys import Identity
 from choral.deploy.certificates import node_key
 from choral.deploy.enrolment import study_of
-from choral.run.enrolled import Enrolled
+from choral.run.agreement import Enrolled
 from choral.run.planning import settle
 
 ROWS, SHAPE = 40, (4, 4)

@@ -20,7 +20,7 @@ from choral.deploy.home import Home, Policy
 from choral.deploy.root_log import root_log_of
 from choral.record import read_run
 from choral.report.verify import verify
-from choral.run.enrolled import Enrolled
+from choral.run.agreement import Enrolled
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 HERE, COHORT = 6, 3  # each of those who are there takes part once in two rounds

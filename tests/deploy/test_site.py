@@ -27,8 +27,7 @@ from choral.deploy.enrolment import enrol, prepare
 from choral.deploy.home import Home, Invitation, Policy
 from choral.deploy.ownership import keep
 from choral.deploy.site_status import status
-from choral.run.agreement import Agreement
-from choral.run.enrolled import Enrolled
+from choral.run.agreement import Agreement, Enrolled
 from choral.tables.cells import EMPTY, OPEN, Format
 from tests.run.consortium import JOB, Consortium, table
 

@@ -76,7 +76,7 @@ def trained(out: Path, scratch: Path) -> None:
 
 def asked(out: Path, scratch: Path) -> None:
     """Ask a study four questions, and make an additive model out of sums."""
-    from choral.run.end_of_sums import made
+    from choral.run.inquiry import made
 
     where = [{"column": "age", "at_least": 60}]
     questions = [

@@ -321,7 +321,7 @@ MUTANTS = [
     bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
         "self._refuse(turn, str(error))",
         "tests/protocol/test_device.py::test_a_failed_training_is_reported_by_its_code_only"),
-    bug("metrics of the training rows", "choral.run.metrics:metrics", "study.split.test", "study.split.train", NO_BYTE),
+    bug("metrics of the training rows", "choral.run.runs:metrics", "study.split.test", "study.split.train", NO_BYTE),
     bug("run.json counts the labels", RUNS + "Run.described", "len(data.records.labels)",
         "int(data.records.labels.sum())", NO_BYTE),
     bug("run.json has the seed that draws a deployment's cohorts", "choral.deploy.serving:Deployed.described",
@@ -436,7 +436,7 @@ MUTANTS = [
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
         "catalogue.approved_as(name) not in self.names", "False",
         "tests/run/test_modelling.py::test_a_site_approves_models_by_their_name_and_no_sum_goes_by_another"),
-    bug("a model of T rounds that is said to cost one", "choral.run.answers:answer_privacy",
+    bug("a model of T rounds that is said to cost one", "choral.run.inquiry:answer_privacy",
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
@@ -531,7 +531,7 @@ MUTANTS = [
     bug("weights of an encoder that no digest covers", ENCODER + "_session",
         "options.add_session_config_entry(_OTHER_FILES, nothing)", "pass",
         ENCODED + "test_weights_in_another_file_are_refused_since_no_digest_covers_them"),
-    bug("a run folder whose model was exchanged", "choral.run.opened:read_model",
+    bug("a run folder whose model was exchanged", "choral.run.result:read_model",
         'now.get(name) != named.get(name)', "False",
         "tests/run/test_opened.py::test_a_changed_or_unfinished_folder_is_refused"),
 ]  # fmt: skip

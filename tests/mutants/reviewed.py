@@ -7,7 +7,7 @@ removes one fix, and a test that fails with it, shows the same.
 from tests.mutants.catalogue import LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
-CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
+CODE, SIGNATURES, SIGNED = "choral.deploy.home:", "choral.run.folder:", "choral.report.signed:"
 READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
 KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 

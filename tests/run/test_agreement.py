@@ -13,9 +13,7 @@ from choral.core.errors import ChoralError, ConfigError, PlanError, TableError, 
 from choral.core.keys import Identity
 from choral.deploy.enrolment import read_card
 from choral.deploy.home import Invitation
-from choral.run.agreement import Agreement
-from choral.run.deployable import check_deployable, columns_of
-from choral.run.enrolled import Enrolled
+from choral.run.agreement import Agreement, Enrolled, check_deployable, columns_of
 from choral.run.planning import settle
 from tests.run.consortium import JOB, NAMES, Consortium
 

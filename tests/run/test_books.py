@@ -5,8 +5,8 @@ import pytest
 
 from choral.core.errors import LedgerError, StorageError
 from choral.core.ledger import Ledger
-from choral.run.books import NO_RECEIPT, Books, keeps_ledgers
 from choral.run.folder import ledger_file
+from choral.run.places import NO_RECEIPT, Books, keeps_ledgers
 from tests.run.small import study
 
 

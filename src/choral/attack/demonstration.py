@@ -33,9 +33,9 @@ from choral.core.rules import ADJACENCY, EVERYONE
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
+from choral.run.folder import Watch, unheard, unwatched
 from choral.run.planning import settle
 from choral.run.study import Study
-from choral.run.watch import Watch, unheard, unwatched
 from choral.tables.records import Labels, Records
 
 Vector = NDArray[np.float32]

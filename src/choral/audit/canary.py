@@ -25,7 +25,7 @@ from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.learning.models import linear
 from choral.record import ClaimOfSums, EveryoneClaim
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral.tables.records import Records
 
 Sight = Literal["every noisy step", "server", "colluding server", "final model"]

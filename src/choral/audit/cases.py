@@ -20,7 +20,7 @@ from choral.core.errors import ConfigError
 from choral.core.exposure import exposure_of
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.record import Account, ClaimOfSums, EveryoneClaim, FormulaValue
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 
 DELTA = 1e-4
 ROWS = 2440

@@ -25,7 +25,7 @@ from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import _update as deployed_update
 from choral.learning.models import Model, logistic
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 
 DELTA = 1e-5
 ROWS = 65_536  # of a full batch

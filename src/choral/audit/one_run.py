@@ -21,8 +21,8 @@ from choral.core.exposure import rounds_each
 from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.norms import clip_factor, norm
+from choral.run.folder import Watch, unwatched
 from choral.run.study import Study
-from choral.run.watch import Watch, unwatched
 from choral.tables.records import Labels
 
 CANARIES = 100  # more would hide each other in a model of a few hundred parameters

@@ -16,7 +16,7 @@ import numpy as np
 from choral.audit.once import OnceCase, Table, once_case
 from choral.audit.verdict import Finding, Trial
 from choral.core.errors import TableError
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral.tables.cells import Format
 from choral.tables.columns import Numeric, declare, encode
 from choral.tables.sources import encode_labels, read_one

@@ -20,7 +20,7 @@ from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.core.rules import Loss
 from choral.learning.recipe import Recipe
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 
 DELTA = 1e-2  # of what is counted: at a smaller one rarer events decide than some 100,000 trainings show
 TRAININGS = 400_000

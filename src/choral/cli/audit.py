@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
     from choral.core.plan import Sampling, UnitName
-    from choral.run.watch import Watch
+    from choral.run.folder import Watch
 
 
 class Given(TypedDict):

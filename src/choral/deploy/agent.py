@@ -44,9 +44,7 @@ from choral.deploy.certificates import check_dates
 from choral.deploy.home import AUTHORITY, LOG, NODE_KEY, Approval, Home, check_table, reserve_in
 from choral.deploy.ownership import keep
 from choral.record import QUESTIONS, SiteQuestion
-from choral.run.folder import append_line, now, tensors
-from choral.run.signatures import receipt_text
-from choral.run.watch import unheard
+from choral.run.folder import append_line, now, receipt_text, tensors, unheard
 from choral.tables.reading import Table
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from choral.deploy.home import (
     APPROVAL,
     SLACK,
     Approval,
+    Code,
     Holdings,
     Home,
     KeepingEncoder,
@@ -46,9 +47,7 @@ from choral.deploy.home import (
 )
 from choral.deploy.ownership import keep, keep_json
 from choral.record import STUDY, converted, read_json
-from choral.run.agreement import Agreement
-from choral.run.code import Code
-from choral.run.deployable import check_names
+from choral.run.agreement import Agreement, check_names
 from choral.run.folder import write_whole
 from choral.run.questions import AskTerms
 from choral.tables.cells import OPEN, Format

@@ -25,9 +25,8 @@ from choral.core.messages import (
 )
 from choral.core.terms import Terms
 from choral.record import Outcome, Signer, read_json
-from choral.run.folder import hashes, write_json
+from choral.run.folder import entry_of, hashes, parameter_bytes, record_digest, write_json, write_signatures
 from choral.run.places import more_often
-from choral.run.signatures import entry_of, parameter_bytes, record_digest, write_signatures
 
 SILENT, CLOSING = "did not answer", "closing.json"
 

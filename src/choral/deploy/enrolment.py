@@ -17,10 +17,20 @@ from choral.deploy.certificates import Pair, check_dates, host_of, new_authority
 from choral.deploy.home import AUTHORITY, Invitation
 from choral.deploy.ownership import keep, private
 from choral.record import STUDY
-from choral.run.agreement import FORMAT, Agreement, StudyFile, protocol_of, sent
-from choral.run.deployable import check_deployable, check_names, columns_of, row_of
-from choral.run.enrolled import Enrolled
-from choral.run.names import require_device_name, require_name
+from choral.run.agreement import (
+    FORMAT,
+    Agreement,
+    Enrolled,
+    StudyFile,
+    check_deployable,
+    check_names,
+    columns_of,
+    protocol_of,
+    require_device_name,
+    require_name,
+    row_of,
+    sent,
+)
 from choral.run.planning import plan_of
 from choral.run.study import check_delta, encoder_of, model_of
 

@@ -17,9 +17,8 @@ from choral.learning.personal import KAPPA, Personal, Standing, in_words, person
 from choral.learning.private_head import Rows
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement
-from choral.run.folder import read_parameters, tensors
+from choral.run.folder import parameter_bytes, read_parameters, tensors
 from choral.run.result import TrainedModel, model_card
-from choral.run.signatures import parameter_bytes
 from choral.tables.reading import Table
 
 FILE, PAGE = "personal.safetensors", "personal.html"

@@ -10,8 +10,8 @@ from choral.core.errors import TrustError
 from choral.core.hybrid import HYBRID, require_available
 from choral.core.plan import Budget
 from choral.core.printable import count
+from choral.deploy.home import Code
 from choral.run.agreement import Agreement
-from choral.run.code import Code
 from choral.tables.encoder import Encoder
 
 DELTA, CROWD = 1e-5, 2

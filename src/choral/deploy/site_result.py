@@ -13,7 +13,7 @@ from choral.deploy.home import Home
 from choral.deploy.personal import shared_model
 from choral.record import PAGES, KeptReceipt, SiteEnd, Statement, converted, read_json
 from choral.run.agreement import UNSIGNED, Agreement
-from choral.run.signatures import parameter_bytes
+from choral.run.folder import parameter_bytes
 from choral.run.statement import privacy_statement
 
 PAGE = "result.html"
