@@ -17,7 +17,7 @@ from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decod
 from choral.deploy.agent import Agent
 from choral.deploy.approving import approve
 from choral.deploy.home import Home, Policy
-from choral.deploy.site_status import status
+from choral.deploy.status import status
 from choral.run.agreement import Agreement
 from tests.run.consortium import JOB, NAMES, Consortium, agents, as_server
 

@@ -6,7 +6,7 @@ import pytest
 
 from choral.cli import approval, main
 from choral.core.errors import TrustError
-from choral.deploy import public_test
+from choral.deploy import enrolment
 from choral.deploy.approving import accept, approve, last_drawn, propose
 from choral.deploy.home import Policy
 from choral.run.agreement import Agreement
@@ -192,5 +192,5 @@ def test_the_public_table_that_is_kept_is_the_one_that_was_checked(consortium, t
         return found
 
     monkeypatch.setattr(Agreement, "table_in", checked)
-    public_test.keep_test(consortium.study, public)
+    enrolment.keep_test(consortium.study, public)
     assert (consortium.study / "test.csv").read_bytes() == good

@@ -14,7 +14,7 @@ from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
 from choral.deploy.asking import ask_terms, put
-from choral.deploy.public_test import keep_test
+from choral.deploy.enrolment import keep_test
 from choral.deploy.serving import run_folder
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify

@@ -28,9 +28,8 @@ ASK = {
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",
     "run/folder.py": "stamps in the run's folder",
-    "deploy/serving.py": "the counters of a folder that was restored begin above those that were used",
+    "deploy/serving.py": "counters of a restored folder begin above those used; until when a server waits",
     "deploy/approving.py": "a stamp on an approval",
-    "deploy/presence.py": "until when a server waits, for people to read",
 }
 ROOM = Path(choral.__file__).parent
 

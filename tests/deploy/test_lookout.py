@@ -9,7 +9,7 @@ from choral.cli import main
 from choral.core.errors import DeploymentError
 from choral.deploy import agent as lookout_module
 from choral.deploy.agent import Agent, Journal, Lookout, answers, attend
-from choral.deploy.site_status import status
+from choral.deploy.status import status
 from tests.run.consortium import Consortium
 
 CLOCK = DeploymentError("CH905", "this machine's clock is 20 s ahead of the server's.", fix="Set it.")

@@ -8,8 +8,7 @@ from choral.backends import relay
 from choral.cli import main
 from choral.core.errors import DeploymentError
 from choral.deploy.agent import Agent
-from choral.deploy.presence import Presence, Sightings, countdown, standing
-from choral.deploy.serving import WAITING, status
+from choral.deploy.serving import WAITING, Presence, Sightings, countdown, standing, status
 from choral.record import read_json
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 

@@ -17,9 +17,8 @@ from choral.core.messages import VERSION, Call, Close, Omega, Turn, Upload, deco
 from choral.core.plan import Budget
 from choral.core.terms import ENVELOPE_BYTES
 from choral.deploy.agent import Agent
-from choral.deploy.closing import close
 from choral.deploy.services import serve_study
-from choral.deploy.serving import conduct, keep_test, status, stop
+from choral.deploy.serving import close, conduct, keep_test, status, stop
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify

@@ -26,7 +26,7 @@ from choral.deploy.agent import Agent, Journal, attend
 from choral.deploy.enrolment import enrol, prepare
 from choral.deploy.home import Home, Invitation, Policy
 from choral.deploy.ownership import keep
-from choral.deploy.site_status import status
+from choral.deploy.status import status
 from choral.run.agreement import Agreement, Enrolled
 from choral.tables.cells import EMPTY, OPEN, Format
 from tests.run.consortium import JOB, Consortium, table

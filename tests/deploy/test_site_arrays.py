@@ -13,9 +13,9 @@ from choral.config import parse, read
 from choral.core.errors import ConfigError, TableError
 from choral.deploy.approving import approve
 from choral.deploy.doctor import CHECKS
+from choral.deploy.enrolment import keep_test, with_public_test
 from choral.deploy.home import EMBEDDINGS
 from choral.deploy.personal import make_personal
-from choral.deploy.public_test import keep_test, with_public_test
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.planning import settle

@@ -7,7 +7,7 @@ import pytest
 from choral.core.errors import StorageError
 from choral.deploy.agent import model_path
 from choral.deploy.home import finished
-from choral.deploy.site_result import site_end
+from choral.deploy.status import site_end
 from choral.run.folder import tensors
 
 

@@ -441,7 +441,7 @@ APPROVALS: list[Mutant] = [
     ),
     bug(
         "a public table that is kept unchecked",
-        "choral.deploy.public_test:keep_test",
+        "choral.deploy.enrolment:keep_test",
         "os.replace(copy, folder / TEST.replace('.*', ''.join(table.suffixes)))",
         "os.replace(table, folder / TEST.replace('.*', ''.join(table.suffixes)))",
         SWAPPED + "test_the_public_table_that_is_kept_is_the_one_that_was_checked",
@@ -649,7 +649,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a site's page without failed attempts",
-        "choral.deploy.site_result:claimed_of_the_run",
+        "choral.deploy.status:claimed_of_the_run",
         "np.maximum(rounds[own], paid)",
         "rounds[own]",
         SITE_PAGES + "test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost",

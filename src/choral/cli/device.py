@@ -22,7 +22,7 @@ from choral.core.errors import CODES
 from choral.core.printable import count, escaped
 
 if TYPE_CHECKING:
-    from choral.deploy.site_status import SiteStatus
+    from choral.deploy.status import SiteStatus
 
 HOME = Path("~/.choral")
 EPILOG = """\
@@ -303,7 +303,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _status(args: argparse.Namespace) -> int:
     from choral.deploy.home import Home
-    from choral.deploy.site_status import status
+    from choral.deploy.status import status
 
     shown = status(Home(args.home))
     if args.json:
@@ -352,7 +352,7 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
 
 def _waiting(shown: "SiteStatus") -> list[str]:
     """Since when a site waits for the first round, until when the server waits, and until when it could begin."""
-    from choral.deploy.presence import countdown
+    from choral.deploy.serving import countdown
 
     until, end = shown.server_waits_until, shown.may_begin_until
     if until is None:

@@ -50,7 +50,7 @@ def show_result(args: argparse.Namespace) -> int:
     from choral.config import read_text
     from choral.deploy.home import Home
     from choral.deploy.ownership import keep
-    from choral.deploy.site_result import PAGE, site_end
+    from choral.deploy.status import PAGE, site_end
     from choral.report.signed import Note
     from choral.report.site_page import differences, site_page
     from choral.report.words import claims_of, leading_of
@@ -93,7 +93,7 @@ def show_result(args: argparse.Namespace) -> int:
 def show_metrics(args: argparse.Namespace) -> int:
     """Print the site's numbers, or write them where a collector reads them, whole or not at all."""
     from choral.deploy.home import Home
-    from choral.deploy.monitoring import prometheus
+    from choral.deploy.status import prometheus
     from choral.run.folder import write_whole
 
     text = prometheus(Home(args.home))

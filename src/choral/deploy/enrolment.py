@@ -1,10 +1,13 @@
 """From a choral.toml to a study: the coordinator's folder, the invitation that goes out, the cards that come back."""
 
+import hashlib
+import os
 import secrets
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
@@ -13,10 +16,21 @@ from choral import __version__, config
 from choral.config import Job
 from choral.config.writing import to_toml
 from choral.core.errors import ConfigError, StorageError, TrustError
-from choral.deploy.certificates import Pair, check_dates, host_of, new_authority, server_certificate, speaking_key
+from choral.core.keys import framed
+from choral.deploy.certificates import (
+    Pair,
+    check_dates,
+    check_signature,
+    host_of,
+    new_authority,
+    server_certificate,
+    sign,
+    speaking_key,
+)
 from choral.deploy.home import AUTHORITY, Invitation
 from choral.deploy.ownership import keep, private
-from choral.record import STUDY
+from choral.record import PROBES, STUDY, Decision, read_decisions
+from choral.record.reader import DECISIONS
 from choral.run.agreement import (
     FORMAT,
     Agreement,
@@ -31,8 +45,11 @@ from choral.run.agreement import (
     row_of,
     sent,
 )
+from choral.run.folder import append_line, now, write_whole
 from choral.run.planning import plan_of
-from choral.run.study import check_delta, encoder_of, model_of
+from choral.run.study import Study, check_delta, encoder_of, model_of
+from choral.tables.reading import Table
+from choral.tables.records import Records
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
 CERTIFICATE, KEY, SPEAKS = "server.pem", "server.key", "speaks.key"
@@ -166,3 +183,93 @@ def study_of(
     check_names(file, job)
     read = Agreement.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
     return read.with_code_in(job.folder)
+
+
+def decide(study: Path, device: str, *, excluded: bool, because: Path) -> Decision:
+    """Write a decision about a device: it counts from the next round on, until another one about the same device.
+
+    It holds the digest of the file that says why, and that of the answers to probes as they are now.
+    """
+    agreement = Agreement.read(study / STUDY)
+    names = [bundle.id for bundle in agreement.roster]
+    if device not in names:
+        raise ConfigError("CH102", f'"{device}" is no device of the study.', fix=f"Devices: {', '.join(names)}.")
+    answers = study / "runs" / agreement.file.run / PROBES
+    unsigned = Decision(
+        device=device,
+        excluded=excluded,
+        because=_digest_of(because),
+        answers=hashlib.sha256(answers.read_bytes()).hexdigest() if answers.exists() else None,
+        at=now(),
+    )
+    signed = sign((study / KEY).read_text(), _text(agreement, unsigned))
+    made = Decision(**unsigned.to_dict() | {"signature": signed.hex()})  # type: ignore[arg-type]
+    append_line(study / DECISIONS, made, fix="Free some space, then decide again.")
+    return made
+
+
+def excluded_by(study: Path, agreement: Agreement) -> frozenset[str]:
+    """The devices that stand excluded, by decisions that all bear the coordinator's signature; else CH606."""
+    standing: dict[str, bool] = {}
+    for decision in read_decisions(study):
+        certificate = (study / CERTIFICATE).read_text()
+        check_signature(certificate, bytes.fromhex(decision.signature), _text(agreement, decision))
+        standing[decision.device] = decision.excluded
+    return frozenset(device for device, excluded in standing.items() if excluded)
+
+
+def _text(agreement: Agreement, decision: Decision) -> bytes:
+    """What is signed: the study, the device, what was decided, why, on which answers, and when."""
+    word = "exclude" if decision.excluded else "readmit"
+    fields = (decision.device, word, decision.because, decision.answers or "", decision.at)
+    return framed("decision", agreement.digest, *(text.encode() for text in fields))
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            "CH102",
+            f"{path.name} can't be read: {error.strerror}.",
+            where="--because",
+            fix="Give the file that says why.",
+        ) from None
+
+
+TEST = "test.*"
+
+
+def keep_test(folder: Path, table: Path) -> None:
+    """Put a public table that fits the declared columns next to the study, to measure the model on after each round."""
+    if table.is_dir():
+        raise ConfigError("CH105", "is a folder.", where=str(table), fix="Give the public rows as one .npz file.")
+    study = Agreement.read(folder / STUDY).with_code_in(folder)
+    with tempfile.TemporaryDirectory(dir=folder) as checked:
+        copy = Path(checked, table.name)  # what is checked is what is kept, whatever happens to the file meanwhile
+        try:
+            write_whole(copy, table.read_bytes())
+        except OSError as error:
+            fix = "Give a table whose rows are public."
+            raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(table), fix=fix) from None
+        _read_test(copy, study)
+        for old in folder.glob(TEST):
+            old.unlink()
+        os.replace(copy, folder / TEST.replace(".*", "".join(table.suffixes)))
+
+
+def with_public_test(folder: Path, study: Agreement) -> Study:
+    """The study of an agreement, with the rows of that table to test on if there is one."""
+    settled, table = study.settled, next(folder.glob(TEST), None)
+    return settled if table is None else replace(settled, split=replace(settled.split, test=_read_test(table, study)))
+
+
+def public_table(folder: Path, study: Agreement) -> Table | None:
+    """That table as it is, for models on sums; None if there is none."""
+    path = next(folder.glob(TEST), None)
+    return None if path is None else study.table_in(path)
+
+
+def _read_test(path: Path, study: Agreement) -> Records:
+    features, labels = study.encoded(study.table_in(path))
+    return Records.of([("test", features, labels)], classes=len(study.settled.data.classes))
