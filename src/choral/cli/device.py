@@ -13,8 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import approval, personal, service, site_checks, terminal
-from choral.cli import ledger as ledger_verb
+from choral.cli import personal, service, site_checks, terminal
 from choral.cli.phases import phases
 from choral.cli.site_checks import passphrase
 from choral.core.display import up
@@ -167,6 +166,7 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
+    from choral.cli import approval
     from choral.deploy.approving import Register, accept, propose
     from choral.deploy.home import Home, Policy
     from choral.tables.cells import Format
@@ -216,6 +216,7 @@ def _approve(args: argparse.Namespace) -> int:
 
 def _asked(home: Path) -> bool:
     """Whether the owner, who compares with the other sites now, approves; who says no types all numbers again."""
+    from choral.cli import approval
     from choral.deploy.approving import keep_typed, last_drawn
 
     for line in approval.compare(home):
@@ -227,6 +228,7 @@ def _asked(home: Path) -> bool:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    from choral.cli import approval
     from choral.deploy.approving import keep_typed, last_drawn
 
     drawn = last_drawn(args.home).with_typed(args.numbers)
@@ -383,6 +385,7 @@ def _questions(args: argparse.Namespace) -> int:
 
 
 def _ledger(args: argparse.Namespace) -> int:
+    from choral.cli import ledger
     from choral.deploy.home import Home, receipt_of
 
     home = Home(args.home)
@@ -391,7 +394,7 @@ def _ledger(args: argparse.Namespace) -> int:
     shown = argparse.Namespace(
         file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
     )
-    return ledger_verb.run(shown)
+    return ledger.run(shown)
 
 
 def _personal(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import predictions, terminal
+from choral.cli import terminal
 from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def _own_lines(made: "OwnModel") -> "Iterator[str]":
 
 def predict(args: argparse.Namespace, passphrase: str | None) -> int:
     """Predict for new rows, as CSV: the number, or the class and the probability of each class."""
+    from choral.cli import predictions
     from choral.deploy.home import Home
     from choral.deploy.personal import predictor
 

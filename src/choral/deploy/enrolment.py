@@ -1,4 +1,4 @@
-"""From a choral.toml to a study: the coordinator's folder, the invitation that goes out, the cards that come back."""
+"""The coordinator's folder: from a choral.toml to a study, cards that come back, the public table, and decisions."""
 
 import hashlib
 import os

@@ -31,7 +31,7 @@ from choral.deploy.ownership import keep
 from choral.deploy.serving import StudyStatus, run_folder
 from choral.record import STUDY, read_run
 from choral.record.fields import Record
-from choral.record.ledgers import Spent
+from choral.record.losses import Spent
 from choral.run.agreement import check_deployable
 from choral.tables.arrays import is_arrays
 from choral.tables.reading import read_rows, resolved

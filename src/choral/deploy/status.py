@@ -1,4 +1,4 @@
-"""What the owner of a site wants to know of it, as values: approval, budget, and what happened last."""
+"""A site in figures: where it stands, what a collector reads of it, and what it has when a study is over."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from choral.deploy.home import LOG, Home, Policy
 from choral.deploy.personal import shared_model
 from choral.record import PAGES, STUDY, KeptReceipt, SiteEnd, Statement, converted, read_json
 from choral.record.fields import Record
-from choral.record.ledgers import LastEntry, LedgerLimit, Spent
+from choral.record.losses import LastEntry, LedgerLimit, Spent
 from choral.run.agreement import UNSIGNED, Agreement
 from choral.run.folder import parameter_bytes
 from choral.run.statement import privacy_statement

@@ -1,4 +1,7 @@
-"""The study file: everything public that server and sites fix before round 0, and the digest that they compare."""
+"""The study file: everything public that server and sites fix before round 0, and the digest that they compare.
+
+It holds the card of every device, and the coordinator's choral.toml, which must say all that only the rows could tell.
+"""
 
 import json
 import re

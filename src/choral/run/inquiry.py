@@ -1,4 +1,7 @@
-"""Questions to all devices of a study in one process: simulated, or rehearsed with keys, masks and every message."""
+"""Questions to all devices of a study in one process: simulated, or rehearsed with keys, masks and every message.
+
+What an opened sum says is the same in a deployment, whose server asks by `choral.deploy.asking`.
+"""
 
 import hashlib
 import json

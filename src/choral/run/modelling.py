@@ -1,4 +1,7 @@
-"""Models on sums wherever their devices are: planned from public numbers, asked for round by round, and kept."""
+"""Models on sums: planned from public numbers, asked for round by round, kept; and the register of all answers.
+
+A study may name such a model as its own: then nothing is trained, and the sums are asked for by the study's own question.
+"""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""Where a run takes place, and the two places in one process: one compiled call for a cohort, or the whole protocol."""
+"""Where a run takes place, and what a place keeps: one compiled call for a cohort, or the whole protocol."""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What a run leaves in your hands: a model that predicts, what it cost, and the folder that proves it."""
+"""What a run leaves in your hands: a model that predicts, what it cost, and the folder that proves it, read back."""
 
 import math
 import re
