@@ -1,4 +1,4 @@
-"""The server's half of a deployment: the place of a run whose devices are reached over a transport, to its signed end."""
+"""The server's half of a deployment: a place whose devices are reached over a transport, to its signed end."""
 
 import hashlib
 import time

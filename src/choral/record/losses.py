@@ -1,4 +1,4 @@
-"""How much privacy may have been lost, as values: what a ledger says, the claims of an account, the statement of a run."""
+"""How much privacy may have been lost, as values: what a ledger says, what an account and a run claim."""
 
 import math
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""The run folder: what a run writes as it goes, who signs its end, and who follows it; docs/run-folder.md has the format."""
+"""The run folder: what a run writes, who signs its end, and who follows it; docs/run-folder.md has the format."""
 
 import hashlib
 import json

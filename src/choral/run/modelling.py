@@ -1,6 +1,6 @@
 """Models on sums: planned from public numbers, asked for round by round, kept; and the register of all answers.
 
-A study may name such a model as its own: then nothing is trained, and the sums are asked for by the study's own question.
+A study may name such a model as its own: then nothing is trained, and its sums are asked for.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A run, started or resumed: a study, a place and a folder joined; how good its model is, and what it is compared with."""
+"""A run, started or resumed: a study, a place and a folder joined; and how good its model is."""
 
 import math
 import time
