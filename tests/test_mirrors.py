@@ -20,7 +20,6 @@ EXEMPT = {
     "choral.backends.flower.tasks": "the loop of the conductor's process",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
-    "choral.record.outcome": "the register's records, written and read again by tests/run/test_inquiry.py",
 }
 
 
