@@ -36,7 +36,7 @@ from bench.harness import CORES, THREADS, NoFigureError
 from bench.sum_curves import coverage, expected_error, false_alarms, permuted_totals, survival_error
 from bench.sum_settings import DELTA, EPSILON, asked, by_kind, inquiry, job_with, mean, of_table, over_seeds
 from bench.sum_tables import SumTable
-from choral.asking.concordance import concordance
+from choral.asking.fitting import concordance
 from choral.asking.question import Question
 from choral.core.errors import TableError
 from choral.core.events import Gaussian, epsilon_of

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from choral.asking.rounds import UNIT
+from choral.asking.gradients import UNIT
 from choral.audit.asked import ask_case
 from choral.cli import main
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
 from choral.config import parse
 from choral.config.untrained import ON_SUMS, SHARE, rounds_of
 from choral.core.errors import ChoralError

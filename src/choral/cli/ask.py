@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _question(args: argparse.Namespace) -> "Question":
-    from choral.asking.filters import condition
+    from choral.asking.cells import condition
     from choral.asking.question import Question
 
     given = {name: getattr(args, name) for name in (*_TEXTS, *_NUMBERS, "by") if getattr(args, name) is not None}

@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 from typing import Any, Unpack
 
 from choral.asking.catalogue import ALL_NAMES
-from choral.asking.filters import condition
+from choral.asking.cells import condition
 from choral.asking.question import Question
 from choral.config import Job
 from choral.config.named import SettingsByName

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Answer, Expected
-from choral.asking.catalogue import MODELS, TRAINED, approved_as
+from choral.asking.catalogue import MODELS, TRAINED, approved_as, read_model
 from choral.asking.fitting import FittedModel
-from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire

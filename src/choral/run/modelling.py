@@ -15,14 +15,10 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Expected
-from choral.asking.catalogue import state_length
-from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven, step_of
-from choral.asking.models import SumModel, read_model
-from choral.asking.parameters import Parameters
-from choral.asking.percentiles import Percentiles
+from choral.asking.catalogue import read_model, state_length
+from choral.asking.fitting import FittedModel, FittedRound, NextSum, OpenedSum, RoundModel, SumModel, driven, step_of
+from choral.asking.parameters import DeclaredColumns, Parameters
 from choral.asking.question import FIRST, Question
-from choral.asking.rounds import GradientRound
-from choral.asking.summand import DeclaredColumns
 from choral.config import Job
 from choral.config.untrained import rounds_of
 from choral.core.errors import ConfigError, LedgerError
@@ -151,7 +147,7 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
     """
     question = _as_begun(question, register)
     model, left = read_model(question, terms.columns), terms.price.most - used
-    if not isinstance(model, Percentiles):
+    if isinstance(model, RoundModel):
         begun, most = _begun(question, register), max(left - model.before, 1)
         rounds = question.parameters.get("rounds") or begun or min(model.round.rounds, most)
         question = question.with_parameters({**question.parameters, "rounds": rounds})
@@ -309,15 +305,15 @@ class SumCoordinates:
     def __init__(self, job: Job, state: NDArray[np.float32]) -> None:
         asked, declared, self.written = question_of(job), declared_columns(job), job.data.written
         model = read_model(asked, declared)
-        assert not isinstance(model, Percentiles)  # noqa: S101 - no study has it as its model
-        self.round = model.round.at(state.astype(np.float64))
+        assert isinstance(model, RoundModel)  # noqa: S101 - no study has another as its model
+        self.round: FittedRound = model.round.at(state.astype(np.float64))
         names = Parameters(asked.name, asked.parameters, declared).names("columns")
         self.columns = [column for column in map(declared.get, names) if column is not None]
 
     @property
     def ranks(self) -> bool:
         """Whether the model orders rows by their hazard, and knows no classes."""
-        return not isinstance(self.round, GradientRound)
+        return self.round.ranks
 
     def of_table(self, rows: DataSource) -> NDArray[np.float32]:
         """Rows × coordinates; a cell that can't be read is refused, as for other models."""
@@ -327,7 +323,7 @@ class SumCoordinates:
 
     def model(self, kind: str, state_length: int) -> Model:
         """The product of coordinates and weights, which stand at the end of the state, as a model."""
-        weights = len(self.round.weights) if isinstance(self.round, GradientRound) else len(self.round.state.weights)
+        weights = self.round.weights_length
 
         def untrained(*_: object) -> Any:  # noqa: ANN401 - never returns
             raise ConfigError("CH104", f'a model of kind "{kind}" is not trained.', fix="Ask for its sums.")
