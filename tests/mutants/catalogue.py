@@ -426,7 +426,7 @@ MUTANTS = [
         "tests/protocol/test_respondent.py::"
         "test_no_two_questions_share_terms_and_no_question_shares_them_with_training"),
     bug("a question that is asked for nothing", "choral.run.inquiry:_simulated",
-        "books.ledgers[device].charge(asked.terms.charge(number))", "",
+        "ledgers.of_device[device].charge(asked.terms.charge(number))", "",
         "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
     bug("a state that nobody looks at", DEVICE + "_upload", "self._check(start)", "pass",
         "tests/protocol/test_respondent.py::test_a_state_that_is_not_finite_is_refused_before_the_charge"),

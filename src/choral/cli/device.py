@@ -200,7 +200,7 @@ def _approve(args: argparse.Namespace) -> int:
     if args.json:
         if args.yes:
             accept(home, shown, passphrase=secret)
-        print(json.dumps({**shown.preview.to_dict(), "approved": args.yes}))
+        print(json.dumps({**vars(shown.preview), "approved": args.yes}))
         return _run(args) if args.then_run and args.yes else 0
     recorded, asks = args.yes, not args.yes and approval.can_ask()
     terminal.say(*approval.screen(shown.preview, asks=asks))

@@ -50,7 +50,7 @@ from choral.tables.reading import Table
 if TYPE_CHECKING:
     from choral.run.questions import CheckedQuestion
 
-CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
+CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of a connection, which a status shows
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits
 _MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
 LOOK = 1.0  # seconds between two looks at the processes of a run
@@ -292,7 +292,7 @@ class Agent:
         return receipt
 
     def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:
-        """Answer at the home's door until asked to stop."""
+        """Answer at the home's socket until asked to stop."""
         most = len(relay.FRAME) + REQUEST_HEAD + self.study.frame_bytes
         relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
 
@@ -317,7 +317,7 @@ def answers(home: Home, *, timeout: float = 2.0) -> bool:
         return False
 
 
-class Lookout:
+class ConnectionWatch:
     """Looks by `check`, which raises what is in the way; `refused` is in the way if the node gives up nevertheless."""
 
     def __init__(
@@ -399,7 +399,7 @@ def attend(
     reported in words as it begins and ends, and is in the log; so is why the device refuses a turn.
     """
     with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
-        closed: list[ChoralError] = []  # why the door did not open, or has closed
+        closed: list[ChoralError] = []  # why its socket did not open, or has closed
 
         def serve() -> None:
             try:
@@ -407,11 +407,11 @@ def attend(
             except ChoralError as error:
                 closed.append(error)
 
-        door = threading.Thread(target=serve, name="door")
-        stack.callback(door.join)
+        listening = threading.Thread(target=serve, name="socket")
+        stack.callback(listening.join)
         stack.callback(stop.set)
-        door.start()
-        children, lookout = None, None
+        listening.start()
+        children, connection = None, None
         if not agent_only:
             from choral.backends.flower import processes, reach  # Flower is an extra
 
@@ -421,7 +421,7 @@ def attend(
                 trusted = read_text(authority)
                 check_dates(reach.check_reach(address, authority=authority), trusted)
 
-            lookout = Lookout(
+            connection = ConnectionWatch(
                 look,
                 lambda: reach.not_let_in(address),
                 journal=agent.journal,
@@ -436,15 +436,15 @@ def attend(
                 authority=authority,
                 key=home.path / NODE_KEY,
                 door=home.socket,
-                gave_up=lookout.gave_up,
+                gave_up=connection.gave_up,
             )
-            threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
+            threading.Thread(target=connection.watch, args=(stop,), name="connection", daemon=True).start()
         while not stop.wait(LOOK):
-            if lookout is not None and lookout.finished.is_set():
+            if connection is not None and connection.finished.is_set():
                 break
             if children is not None:
                 children.check()
-            if not door.is_alive():
+            if not listening.is_alive():
                 raise next(
                     iter(closed), DeploymentError("CH900", "the agent's socket has closed.", fix="Start it again.")
                 )

@@ -10,9 +10,10 @@ import math
 import os
 import secrets
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Self
 
 import msgspec
@@ -27,7 +28,7 @@ from choral.core.exposure import rounds_each
 from choral.core.keys import digest, safety_number
 from choral.core.ledger import Balances, Ledger
 from choral.core.mechanisms import mechanism_of
-from choral.core.plan import Budget, Law, UnitName
+from choral.core.plan import Budget
 from choral.core.printable import count
 from choral.core.private_sums import RULE
 from choral.core.rules import ADJACENCY, EVERYONE, seen_by
@@ -55,66 +56,8 @@ from choral.tables.cells import OPEN, Format
 _NO_MORE = "the limit pays for no more, and each attempt that fails costs a round"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """What an approval would mean, in numbers; nothing has left the site to find them."""
-
-    study: str
-    safety_number: str
-    own_number: str  # this site's six digits for comparing the study
-    hybrid: bool  # whether keys are agreed in the run and erased turn by turn
-    device: str
-    devices: tuple[str, ...]
-    device_numbers: tuple[str, ...]
-    columns: tuple[str, ...]
-    label: str
-    classes: tuple[str, ...]
-    model: str
-    code_path: str  # of a model that is somebody's own code, and its hash; else empty
-    code_sha256: str
-    parameters: int
-    rows: int
-    rounds: int
-    planned_rounds: int
-    upload_bytes: int
-    download_bytes: int
-    rule: str
-    adjacency: str
-    unit: UnitName
-    adversary: str
-    law: Law
-    noise: float
-    noise_on: str  # what the noise is added to
-    delta: float
-    epsilon_a_round: float
-    epsilon_planned: float
-    epsilon_sum_planned: float | None  # the same against a server that sees only sums, where that is proved
-    sum_rule: str
-    sum_adversary: str
-    uploads: int  # the most that this approval allows: what is planned, and an allowance for what fails
-    epsilon_uploads: float
-    epsilon_spent_before: float
-    terms_before: str  # what earlier charges cover together, by which rules and against whom; empty without any
-    epsilon_limit: float
-    epsilon_sum_limit: float | None  # the limit against a server that sees only sums, where the owner sets one
-    epsilon_sum_spent_before: float
-    smallest_sum: int
-    colluders: int
-    crowd: int
-    lying: bool  # whether the sum withstands a server that lies, and not only a curious one
-    probes: int = 0
-    opened_turns: int = 0
-    shape: tuple[int, ...] = ()  # of a row, where rows are arrays and have no columns
-    encoder: str = ""  # the file that rows pass through, and its hash
-    asks: str = ""  # what the study may ask of this table, in words; empty where it may ask nothing
-
-    def to_dict(self) -> dict[str, object]:
-        """The same for machines."""
-        return asdict(self)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ShownStudy:
+class ProposedStudy:
     """A study as it was read once, with all that an approval would fix; `preview` is what its owner is shown of it.
 
     What is recorded is this value. The files that it was read from may be exchanged while somebody reads the screen.
@@ -128,7 +71,7 @@ class ShownStudy:
     held: Holdings
     code: Code | None
     register: "Register | None"
-    preview: Preview
+    preview: SimpleNamespace
 
 
 def approve(
@@ -141,7 +84,7 @@ def approve(
     record: bool = False,
     register: "Register | None" = None,
     written: Format = OPEN,
-) -> Preview:
+) -> SimpleNamespace:
     """What the study would cost and send, recorded if wanted, for who has no screen to wait at."""
     shown = propose(home, study_file, policy, data, passphrase=passphrase, register=register, written=written)
     if record:
@@ -160,7 +103,7 @@ def propose(
     written: Format = OPEN,
     compared: bool = False,
     spare: bool = False,
-) -> ShownStudy:
+) -> ProposedStudy:
     """What the study would cost and send, after one round of training that stays here; nothing is approved by it.
 
     With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
@@ -188,13 +131,13 @@ def propose(
     if spare:
         _check_spare(home, study, policy, held)
     held.trainer.trial(study.settled.trained.start(0))
-    return ShownStudy(
+    return ProposedStudy(
         study=study, file=study_file, text=text, policy=policy, data=data, held=held, code=code,
         register=register, preview=preview,
     )  # fmt: skip
 
 
-def accept(home: Home, shown: ShownStudy, *, passphrase: str | None = None) -> None:
+def accept(home: Home, shown: ProposedStudy, *, passphrase: str | None = None) -> None:
     """Record what was shown, as it was shown: CH617 where its file, or this home, is no longer what it was then."""
     study, policy, held = shown.study, shown.policy, shown.held
     if config.read_text(shown.file) != shown.text:
@@ -225,7 +168,8 @@ def _holder(home: Home, vault: Vault) -> "Holder":
     return Holder(identity=home.card_of(vault.memory).identity, home=str(home.path.resolve()))
 
 
-def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code: Code | None) -> Preview:
+def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code: Code | None) -> SimpleNamespace:
+    """What an approval would mean, in numbers and names, as machines and people are shown it; it stays at the site."""
     planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
     cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
     if cost > limit * SLACK:
@@ -241,16 +185,16 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
     before = balance.terms  # of what earlier studies took: neighbours may differ in something else there
     reserve_in(balances, study, held.costs, began=began)
     uploads = balance.uploads_of(study.run_name)
-    return Preview(
+    return SimpleNamespace(
         study=study.file.name,
         safety_number=study.safety_number,
-        own_number=drawn_for(home.path, home.joined.name, study).number,
-        hybrid=study.hybrid,
+        own_number=drawn_for(home.path, home.joined.name, study).number,  # six digits for comparing the study
+        hybrid=study.hybrid,  # whether keys are agreed in the run and erased turn by turn
         device=home.joined.name,
         devices=terms.ids,
         device_numbers=tuple(bundle.safety_number for bundle in study.roster),
         columns=study.reads,
-        shape=tuple(study.job.data.row_shape or ()),
+        shape=tuple(study.job.data.row_shape or ()),  # of a row, where rows are arrays and have no columns
         encoder=policy.encoder and f"{policy.encoder} (SHA-256 {study.job.data.encoder_sha256})",
         label=study.target.name,
         classes=study.settled.data.classes,
@@ -276,17 +220,17 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
         epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.exposure(0, planned), delta),
         sum_rule=held.costs.rule_of_sums(0),
         sum_adversary=seen_by(study.plan, study.secure, "server and colluders"),
-        uploads=uploads,
+        uploads=uploads,  # the most that this approval allows: what is planned, and an allowance for what fails
         epsilon_uploads=held.costs.spent(0, uploads, delta),
         epsilon_spent_before=spent,
-        terms_before=before,
+        terms_before=before,  # what earlier charges cover together, by which rules and against whom
         epsilon_limit=limit,
         epsilon_sum_limit=policy.epsilon_sum,
         epsilon_sum_spent_before=spent_of_sums,
         smallest_sum=study.secure.smallest_sum,
         colluders=study.secure.colluders,
         crowd=study.secure.honest_noises(study.secure.adversary),
-        lying=study.secure.lying,
+        lying=study.secure.lying,  # whether the sum withstands a server that lies, and not only a curious one
         probes=study.plan.probes,
         opened_turns=study.plan.opened_turns,
         asks=asks_in_words(study, held.costs, delta, policy.struck),

@@ -86,7 +86,7 @@ class ServerState(TypedDict, total=False):
     needed: int
 
 
-class Sightings:
+class ConnectedSites:
     """What a server has seen of its sites since it was started."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -97,7 +97,7 @@ class Sightings:
     def look(self, present: Iterable[int], *, at: str) -> bool:
         """Note who is there; whether anybody has come or gone since the last look.
 
-        >>> seen = Sightings(("hill", "lake"))
+        >>> seen = ConnectedSites(("hill", "lake"))
         >>> seen.look([1], at="10:00"), seen.look([1], at="10:01"), seen.look([], at="10:02")
         (True, False, True)
         >>> seen.now
@@ -278,7 +278,7 @@ class Deployed(Place):
             self.run_folder.path, self.agreement, self.transport, public=public_table(folder, self.agreement)
         )
         self._waited = False
-        self._seen = Sightings(self.names)
+        self._seen = ConnectedSites(self.names)
         self._last_turn = Turn(0, 0)
 
     def run(self) -> None:
@@ -319,7 +319,7 @@ class Deployed(Place):
     def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[int]:
         """Ready for rounds; after a crash, who was asked in the last turn may have been charged for it."""
         self.counts = joined_rounds(lines, len(self.names))
-        self.guard = Guard.posted(self.study, self.run_folder.path)
+        self.guard = Guard.of_study(self.study, self.run_folder.path)
         path, attempt = self.run_folder.path / TURN, 0
         if path.exists():
             tried = converted(read_json(path), Tried, path)
@@ -328,7 +328,7 @@ class Deployed(Place):
                 self.lost, attempt = [*tried.wasted, *tried.cohort], tried.attempt + 1
         yield attempt
 
-    def used_up(self) -> str:
+    def out_of_attempts(self) -> str:
         """Why the round under way can't be tried any more: it cost a device all the attempts that one pays for."""
         if max(Counter(self.lost).values(), default=0) < MOST_CHARGED:
             return ""

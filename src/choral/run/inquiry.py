@@ -48,7 +48,7 @@ from choral.run.modelling import (
     question_of,
     state_digest,
 )
-from choral.run.places import PLACES, Books, Opened, keeps_ledgers, terms_of
+from choral.run.places import PLACES, DeviceLedgers, Opened, keeps_ledgers, terms_of
 from choral.run.planning import settle
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
@@ -243,8 +243,8 @@ class Inquiry:
         self.terms.require_crowd(self.rows)
         devices = self.study.plan.devices
         self.terms.require_answer(self.terms.expected(checked, self.rows, devices), self.rows)
-        with Books(self.study, self.folder / "ledgers") as books:
-            return self.answer_from(self._answered(checked, NO_STATE, books))
+        with DeviceLedgers(self.study, self.folder / "ledgers") as ledgers:
+            return self.answer_from(self._answered(checked, NO_STATE, ledgers))
 
     def _fitted(self, question: Question, watch: Watch) -> AskedAnswer:
         """The model that a question names, round by round; what the register has of it is not asked for again."""
@@ -252,14 +252,14 @@ class Inquiry:
         read_model(question, self.terms.columns)  # refused before a ledger is opened
         self.terms.require_crowd(self.rows)
         before = self.register.last
-        with Books(self.study, self.folder / "ledgers") as books:
-            model = planned_model(question, self.terms, self.register, used=self._next_number(books) - 1)
+        with DeviceLedgers(self.study, self.folder / "ledgers") as ledgers:
+            model = planned_model(question, self.terms, self.register, used=self._next_number(ledgers) - 1)
             rows = self._rows_of(question)
             expected, _ = expected_of(model, self.terms, rows=rows, devices=self.study.plan.devices)
             self.terms.require_answer(expected, rows)  # refused before its first sum is paid for
 
             def ask(checked: CheckedQuestion, state: NDArray[np.float64]) -> AnsweredQuestion:
-                return self._answered(checked, state, books)
+                return self._answered(checked, state, ledgers)
 
             made = fit(model, self.terms, self.register, ask, watch=watch)
         figures = {} if self.tables.test is None else measured(made.model, self.tables.test)
@@ -287,12 +287,14 @@ class Inquiry:
             sums=sums,
         )
 
-    def _answered(self, checked: CheckedQuestion, state: NDArray[np.float64], books: Books) -> AnsweredQuestion:
+    def _answered(
+        self, checked: CheckedQuestion, state: NDArray[np.float64], ledgers: DeviceLedgers
+    ) -> AnsweredQuestion:
         checked.question.require_current()
-        number = self._next_number(books)
-        cohort = self._willing(books, number)
+        number = self._next_number(ledgers)
+        cohort = self._willing(ledgers, number)
         turn = Asking(checked=checked, state=state, cohort=tuple(cohort), number=number)
-        found = answered(checked, _SUMS[self.kind](self, turn, books), number, state)
+        found = answered(checked, _SUMS[self.kind](self, turn, ledgers), number, state)
         self.register.add(found)
         return found
 
@@ -316,16 +318,18 @@ class Inquiry:
         """The rows that questions are about, those that models are made from, and those that judge them."""
         return AskedTables.of(self.study)
 
-    def _next_number(self, books: Books) -> int:
+    def _next_number(self, ledgers: DeviceLedgers) -> int:
         """One more than any turn that was charged or answered: what failed after it was paid for is asked again."""
         plan = self.terms.plan
-        charged = (charge.round for ledger in books.ledgers for charge in ledger.balance.charges if charge.plan == plan)
+        charged = (
+            charge.round for ledger in ledgers.of_device for charge in ledger.balance.charges if charge.plan == plan
+        )
         return max(self.register.last, *charged, 0) + 1
 
-    def _willing(self, books: Books, number: int) -> list[int]:
+    def _willing(self, ledgers: DeviceLedgers, number: int) -> list[int]:
         """The devices that can pay; where they are too few, the refusal of one of the others."""
         willing, refusals = [], []
-        for device, ledger in enumerate(books.ledgers):
+        for device, ledger in enumerate(ledgers.of_device):
             try:
                 self.terms.check(ledger, number)
                 willing.append(device)
@@ -376,7 +380,7 @@ class Asking:
     number: int
 
 
-def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
+def _simulated(asked: Inquiry, asking: Asking, ledgers: DeviceLedgers) -> Opened:
     """The sum without masks, which cancel."""
     checked, number, cohort = asking.checked, asking.number, asking.cohort
     checked.check(asking.state)
@@ -384,7 +388,7 @@ def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     included = tuple(device for device in cohort if not drops_out(asked.study.seed, asked.drop, turn, device))
     total: NDArray[np.int64] = np.zeros(checked.length, np.int64)
     for device in included:
-        books.ledgers[device].charge(asked.terms.charge(number))
+        ledgers.of_device[device].charge(asked.terms.charge(number))
         own = checked.answer(asked.tables.of_device(device, checked), asking.state)
         total += checked.codec.noisy(own, asked._stream(device)(number))
     if len(included) < asked.terms.secure.smallest_sum:
@@ -398,7 +402,7 @@ def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     return Opened(total=total, included=included)
 
 
-def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
+def _rehearsed(asked: Inquiry, asking: Asking, ledgers: DeviceLedgers) -> Opened:
     """The sum that the server opens; devices and server have their own copies of everything."""
     study, keys, checked = asked.study, asked.folder / DEVICES, asking.checked
     vaults = [vault_of(name, device, keys) for device, name in enumerate(study.data.records.names)]
@@ -409,7 +413,7 @@ def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
             vault,
             preparation(
                 asked.terms,
-                ledger=books.ledgers[device],
+                ledger=ledgers.of_device[device],
                 table=partial(asked.tables.of_device, device),
                 noise=asked._stream(device),
                 note=lambda _number, _words: None,
@@ -426,7 +430,7 @@ def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     return Opened(total=opened.integers, included=tuple(terms.numbers[name] for name in opened.included))
 
 
-_SUMS: dict[str, Callable[[Inquiry, Asking, Books], Opened]] = {
+_SUMS: dict[str, Callable[[Inquiry, Asking, DeviceLedgers], Opened]] = {
     "simulation": _simulated,
     "rehearsal": _rehearsed,
 }

@@ -242,7 +242,7 @@ class Run:
                 stack.push(self.log.stop)
                 self.log.begin(self.folder.path, study, self.lines)
             first, attempt = self.first, stack.enter_context(place.opened(self.lines, first=self.first))
-            if note := place.used_up():
+            if note := place.out_of_attempts():
                 yield self._over(self._passed_over(note), time.monotonic() - begin)
                 first, attempt = first + 1, 0
             steps = federation.rounds(
