@@ -19,7 +19,7 @@ READERS, DECLARED = "choral.tables.reading:", "choral.tables.columns:"
 ALONE = "tests/tables/test_one_row_alone.py::"
 CSV_CELL = ALONE + "test_a_replaced_cell_of_a_csv_file_changes_no_other_row"
 FRAME_CELL = ALONE + "test_a_replaced_cell_of_a_data_frame_changes_no_other_row_whatever_the_types_become"
-AUDITED = "tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
+AUDITED = "lab/tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
 READING: list[Mutant] = [
     bug(
         "the order of dates by all rows of a column",

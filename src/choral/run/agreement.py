@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.hybrid import HYBRID
 from choral.core.keys import Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.core.plan import OF_BEFORE, Plan, SecureSum
+from choral.core.plan import Plan, SecureSum, meant_by
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
 from choral.core.terms import WHOLE_LISTS, Terms
 from choral.learning.models import Maker
@@ -183,6 +183,7 @@ class Agreement:
         agreement = cls(file=converted(content, StudyFile, where))
         check_server_key(agreement.file.server_key, agreement.file.format, where)
         check_run(agreement.file.run, where)
+        agreement.plan.require_present(where)
         check_deployable(agreement.job)
         if agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING:
             raise PlanError(
@@ -230,7 +231,7 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted({**OF_BEFORE, **self.file.plan}, Plan, "plan")
+        return converted(meant_by(self.file.plan), Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:

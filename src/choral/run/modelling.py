@@ -20,7 +20,7 @@ from choral.asking.fitting import FittedModel, FittedRound, NextSum, OpenedSum, 
 from choral.asking.parameters import DeclaredColumns, Parameters
 from choral.asking.question import FIRST, Question
 from choral.config import Job
-from choral.config.untrained import rounds_of
+from choral.config.together import rounds_of
 from choral.core.errors import ConfigError, LedgerError
 from choral.core.plan import Budget
 from choral.learning.models import Model
