@@ -51,14 +51,11 @@ RUNS = {
     "local_momentum": {"momentum": 0.5},
     "proximal": {"proximal": 0.1},
     "schedule": {"schedule": "linear"},
-    "no_noise": {"epsilon": None},
-    "sparse_sum": {"secure_sum": "sparse"},
     "paper_sum": {"secure_sum": "paper"},
     "packed": {"packed": True},
     "robust": {"devices": 12, "cohort": 12, "rounds": 3, "robust": True, "colluders": 1},
 }
 LOCAL = "[local]\nsteps = 2\nbatch = 12\nstep_size = 0.5\nclip = 1.0\n"
-FOUR = ("cohort = 3", "cohort = 4\ncolluders = 0")
 ONE_STEP = ("steps = 2", 'steps = 1\nsampling = "partition"')
 # Studies of which the digest, the safety number and the terms are kept: what is replaced in the study that is run.
 STUDIES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -69,16 +66,11 @@ STUDIES: dict[str, tuple[tuple[str, str], ...]] = {
     "device": (("epsilon = 4.0", 'epsilon = 20.0\nunit = "device"'),),
     "adaptive_clip": (("epsilon = 4.0", 'epsilon = 20.0\nunit = "device"'), ("[data]", "clip_quantile = 0.5\n[data]")),
     "robust": (("cohort = 3", "cohort = 4\ncolluders = 0\nrobust = true"),),
-    "sparse_sum": ((FOUR[0], f'{FOUR[1]}\nsecure_sum = "sparse"'),),
-    "packed": ((FOUR[0], f"{FOUR[1]}\npacked = true"),),
+    "packed": (("cohort = 3", "cohort = 4\ncolluders = 0\npacked = true"),),
     "local_momentum": (("clip = 1.0", "clip = 1.0\nmomentum = 0.5"),),
     "proximal": (("clip = 1.0", "clip = 1.0\nproximal = 0.1"),),
     "schedule": (("clip = 1.0", 'clip = 1.0\nschedule = "linear"'),),
     "against_sums": (ONE_STEP, ("delta = 1e-4", 'delta = 1e-4\nagainst = "server and colluders"')),
-    "additive": (
-        (LOCAL, ""), ("cohort = 3\n", ""), ("rows = 60\n", ""), ("rounds = 3", "rounds = 2"),
-        ("[run]", '[model]\nkind = "additive"\n[run]'),
-    ),
     "asking": (("[run]", '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table", "logistic"]\n[run]'),),
 }  # fmt: skip
 
