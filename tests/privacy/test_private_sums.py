@@ -6,7 +6,7 @@ from statistics import NormalDist
 import mpmath
 import pytest
 
-from choral.accounting.calibrate import price_of_sums
+from choral.accounting.conversions import price_of_sums
 from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError, PlanError

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from choral.accounting import published
-from choral.accounting.conversions import gdp_mu, rho_for
+from choral.accounting.conversions import rho_for
 from choral.accounting.proofs import (
     Conditions,
     Loss,
@@ -27,8 +27,7 @@ from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.core.exposure import Exposure, in_crowd
-from choral.core.plan import Budget, Plan, require_number, require_one_of, require_whole
-from choral.core.private_sums import FAILURE, SumPrice
+from choral.core.plan import Budget, Plan, require_number, require_one_of
 
 Rule = Literal[
     "proved", "with_secure_sum", "clipped_updates", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"
@@ -79,25 +78,6 @@ def calibrated(
             fix='Use one local step, noise_is_added = "once" with a convex model, or against = "everyone".',
         )
     return replace(plan, noise=smallest_noise(part, spendable(budget, plan), rule, other=other))
-
-
-def price_of_sums(
-    *, epsilon: float | None, epsilon_sum: float | None, delta: float, most: int, noises: int = 1
-) -> SumPrice:
-    """The price at which so many private sums stay within ε against everyone and within the ε of sums, where given.
-
-    >>> round(price_of_sums(epsilon=1.0, epsilon_sum=None, delta=1e-5, most=10).mu, 4)
-    0.0848
-    """
-    require_whole("most", most)
-    limits = [
-        gdp_mu(require_number("epsilon", limit), delta - most * FAILURE) * math.sqrt(counted)
-        for limit, counted in ((epsilon, 1), (epsilon_sum, noises))
-        if limit is not None
-    ]
-    if not limits:
-        raise PlanError("CH103", "questions have no epsilon.", fix="Set epsilon, epsilon_sum, or both in [ask].")
-    return SumPrice(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises, most=most)
 
 
 def loss_under(rule: str, part: Exposure) -> Loss | published.Published:

@@ -7,7 +7,8 @@ import math
 from typing import Literal
 
 from choral.core.errors import PlanError
-from choral.core.plan import require_number, require_one_of
+from choral.core.plan import require_number, require_one_of, require_whole
+from choral.core.private_sums import FAILURE, SumPrice
 from choral.core.zcdp import epsilon_of_rho, gdp_epsilon, gdp_log_delta, require_delta, root
 
 Conversion = Literal["paper", "optimal", "exact"]
@@ -92,3 +93,22 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     if high == low:
         low /= 2
     return root(lambda mu: gdp_log_delta(epsilon / mu, mu) - log_delta, low, high)
+
+
+def price_of_sums(
+    *, epsilon: float | None, epsilon_sum: float | None, delta: float, most: int, noises: int = 1
+) -> SumPrice:
+    """The price at which so many private sums stay within ε against everyone and within the ε of sums, where given.
+
+    >>> round(price_of_sums(epsilon=1.0, epsilon_sum=None, delta=1e-5, most=10).mu, 4)
+    0.0848
+    """
+    require_whole("most", most)
+    limits = [
+        gdp_mu(require_number("epsilon", limit), delta - most * FAILURE) * math.sqrt(counted)
+        for limit, counted in ((epsilon, 1), (epsilon_sum, noises))
+        if limit is not None
+    ]
+    if not limits:
+        raise PlanError("CH103", "questions have no epsilon.", fix="Set epsilon, epsilon_sum, or both in [ask].")
+    return SumPrice(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises, most=most)
