@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from choral import config
 from choral.accounting.calibrate import calibrated
-from choral.backends.once import OnceEngine
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec, mean
 from choral.core.exposure import crowd_of
 from choral.core.plan import Budget, Plan, SecureSum
+from choral.engine.compiled import CompiledEngine
+from choral.engine.per_device import PerDeviceEngine
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
@@ -93,7 +93,9 @@ def trained(
 ) -> NDArray[np.float32]:
     """The parameters after all rounds of a plan."""
     codec = Codec.for_plan(plan, secure, model.size, failure=plan.out_of_range)
-    engine = (OnceEngine if plan.once else Vectorised)(model=model, records=rows, plan=plan, codec=codec, seed=seed)
+    engine = (PerDeviceEngine if plan.once else CompiledEngine)(
+        model=model, records=rows, plan=plan, codec=codec, seed=seed
+    )
     parameters = model.start(0)
     state = server.init(parameters)
     for number, cohort in enumerate(balanced_cohorts(plan, seed=seed), start=1):

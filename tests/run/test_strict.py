@@ -9,11 +9,11 @@ import pytest
 
 from choral.audit.canary import worst_case
 from choral.audit.one_run import data_driven
-from choral.backends.vectorised import Vectorised
 from choral.cli import main
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Skellam
 from choral.deploy.policy import Policy
+from choral.engine.compiled import CompiledEngine
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.record import read_run
@@ -234,6 +234,6 @@ def test_an_audit_of_whole_noise_is_refused_and_not_made_without_it():
 def test_an_engine_whose_codec_would_leave_the_noise_out_is_refused():
     own = study(law="skellam", **STRICT)
     with pytest.raises(PlanError, match="CH204 the codec does not add"):
-        Vectorised(
+        CompiledEngine(
             model=own.model, records=own.split.train, plan=own.plan, codec=replace(own.codec, law="gaussian"), seed=1
         )

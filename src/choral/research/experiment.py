@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
-from choral.backends.resident_sweep import mixes_repeats
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, in_crowd, rounds_each
 from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
@@ -22,6 +21,7 @@ from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
 from choral.learning.torch_door import is_module, named_maker
+from choral.research.sweep import mixes_repeats
 from choral.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
 from choral.run.study import made_for
