@@ -97,8 +97,8 @@ def test_a_device_by_itself_trains_on_images():
 def test_images_that_are_read_for_each_call_give_the_same_as_those_in_memory(monkeypatch):
     from choral.core.codec import Codec
     from choral.core.plan import Plan, SecureSum
+    from choral.engine import processors as feed
     from choral.engine.compiled import CompiledEngine
-    from choral.learning import feed
 
     records = Records.of([(str(number), IMAGES[number::4], LABELS[number::4]) for number in range(4)])
     plan = Plan(devices=4, cohort=4, rounds=2, rows=60, batch=4, local_steps=2, step_size=0.5, clip=1.0, noise=0.1)
