@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
 from choral.asking.question import Question
 from choral.cli import main
 from choral.core.errors import ConfigError, RunError, StorageError, TableError, TrustError

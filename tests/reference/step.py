@@ -68,19 +68,16 @@ def clipped_sum(widths, link, theta, rows, labels, chosen, clip):
     return total
 
 
-def noisy_steps(
-    widths, link, start, rows, labels, batches, gaussians, *, step_size, clip, spread, batch, weight=1.0, momentum=0.0
-):
+def noisy_steps(widths, link, start, rows, labels, batches, gaussians, *, step_size, clip, spread, batch, weight=1.0):
     """Lines 5 to 10: θ_i − θ after one step for each batch.
 
     The noise is added to the sum over a batch, and the divisor is γ, whatever the batch holds. `weight` is what the
     update of a device with more rows counts for. One step without noise is rule S6, whose noise the codec adds.
     """
-    theta, velocity = start.astype(np.float64), 0.0
+    theta = start.astype(np.float64)
     for chosen, drawn in zip(batches, gaussians, strict=True):
         noisy = clipped_sum(widths, link, theta, rows, labels, chosen, clip) + spread * drawn
-        velocity = momentum * velocity + noisy / batch
-        theta = theta - step_size * velocity
+        theta = theta - step_size * noisy / batch
     return (theta - start) * weight
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import choral
 from choral import cli
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
 from choral.config import job_of, parse
 from choral.core.errors import ConfigError, TableError
 from choral.output.onnx import export_onnx

@@ -9,43 +9,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind, ModelRound
-from choral.asking.parameters import Parameters
+from choral.asking.fitting import SumModel
+from choral.asking.parameters import DeclaredColumns, Integers, Parameters, Summand
 from choral.asking.question import Question
-from choral.asking.summand import DeclaredColumns, Integers, Summand
 from choral.core.errors import ConfigError, TrustError
 
 if TYPE_CHECKING:
     from choral.asking.survival import Survival
+
 
 # What reads the parameters of each name, and its module, which is loaded when such a question is asked.
 _KINDS = {
     "count": "cross_tables:CrossTable.count",
     "table": "cross_tables:CrossTable.table",
     "tables": "cross_tables:ManyTables.read",
-    "mean": "means:ColumnMean.read",
+    "mean": "moments:ColumnMean.read",
     "moments": "moments:Moments.read",
     "bounds": "column_bounds:ColumnBounds.read",
     "km": "survival:Survival.read",
     "cdf": "quantiles:Distribution.cdf",
     "quantiles": "quantiles:Distribution.quantiles",
 }
-# The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.models).
+# The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.fitting).
 _ROUNDS = {
-    "logistic_cells": "rounds:GradientRound.logistic_cells",
-    "logistic_round": "rounds:GradientRound.logistic",
-    "linear_cells": "rounds:GradientRound.linear_cells",
-    "linear_round": "rounds:GradientRound.linear",
-    "additive_cells": "rounds:GradientRound.additive_cells",
-    "additive_round": "rounds:GradientRound.additive",
+    "logistic_cells": "gradients:GradientRound.logistic_cells",
+    "logistic_round": "gradients:GradientRound.logistic",
+    "linear_cells": "gradients:GradientRound.linear_cells",
+    "linear_round": "gradients:GradientRound.linear",
+    "additive_cells": "gradients:GradientRound.additive_cells",
+    "additive_round": "gradients:GradientRound.additive",
     "hazard_table": "hazard:HazardRound.counting",
     "hazard_moments": "hazard:HazardRound.measuring",
     "hazard_round": "hazard:HazardRound.read",
-    "percentiles_bounds": "percentiles:Percentiles.looking",
-    "percentiles_cells": "percentiles:Percentiles.counting",
+    "percentiles_bounds": "quantiles:Percentiles.looking",
+    "percentiles_cells": "quantiles:Percentiles.counting",
 }
-NAMES, ROUNDS = tuple(_KINDS), tuple(_ROUNDS)
+_MODELS = {
+    "logistic": "gradients:GradientModel.logistic",
+    "linear": "gradients:GradientModel.linear",
+    "additive": "gradients:GradientModel.additive",
+    "hazard": "hazard:HazardModel.read",
+    "percentiles": "quantiles:Percentiles.read",
+}
+NAMES, ROUNDS, MODELS = tuple(_KINDS), tuple(_ROUNDS), tuple(_MODELS)
 TRAINED = tuple(name for name in ROUNDS if not name.startswith("percentiles_"))  # on rows that judge nothing
-MODELS = tuple(dict.fromkeys(name.rpartition("_")[0] for name in ROUNDS))
 ALL_NAMES = NAMES + MODELS  # what a study may allow
 
 
@@ -116,10 +123,10 @@ def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviat
     return question.with_parameters({**question.parameters, "bins": bins})
 
 
-def _reader(place: str) -> Callable[[Parameters], object]:
+def _reader(place: str) -> Callable[..., object]:
     """What stands at "module:Class.method" of this room."""
     module, _, name = place.partition(":")
-    return cast("Callable[[Parameters], object]", attrgetter(name)(import_module(f"choral.asking.{module}")))
+    return cast("Callable[..., object]", attrgetter(name)(import_module(f"choral.asking.{module}")))
 
 
 def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
@@ -144,3 +151,19 @@ def _kind(question: Question, columns: DeclaredColumns) -> Kind:
     kind = cast(Kind, _reader(_KINDS[question.name])(given))
     given.end()
     return kind
+
+
+def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
+    """The model that a question names, with every parameter checked.
+
+    >>> from choral.tables.columns import Numeric
+    >>> age, died = Numeric(name="age", low=0, high=100), Numeric(name="died", low=0, high=1)
+    >>> asked = Question(name="linear", parameters={"columns": ["age"], "target": "died", "rounds": 3})
+    >>> read_model(asked, {"age": age, "died": died}).sums
+    3
+    """
+    question.canonical()
+    given = Parameters(question.name, question.parameters, columns, version=question.version)
+    model = cast(SumModel, _reader(_MODELS[question.name])(question, given))
+    given.end()
+    return model

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.catalogue import MODELS, TRAINED, approved_as
-from choral.asking.models import read_model
+from choral.asking.catalogue import MODELS, TRAINED, approved_as, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire

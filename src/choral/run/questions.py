@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Expected
+from choral.asking.parameters import DeclaredColumns, Summand
 from choral.asking.question import Question
-from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
 from choral.core import private_sums
 from choral.core.errors import ConfigError, LedgerError, TableError, TrustError
