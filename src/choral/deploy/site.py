@@ -312,7 +312,7 @@ class Home:
         study = Agreement.of(text, str(study_file))
         check_names(study.file, study.job)
         vault = self.vault(passphrase)
-        _ = study.server_key  # refuses a study of before, in which anybody may speak as the server
+        study.require_runnable()
         self.check_known(study, vault)
         if compared:
             require_compared(self.path, study)
