@@ -36,7 +36,7 @@ from choral.core.codec import Codec, mean
 from choral.core.device import Device
 from choral.core.graph import sparse
 from choral.core.keys import Identity, Roster
-from choral.core.masks import add_masks, pair_masks
+from choral.core.masks import add_masks, pair_mask
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
@@ -116,7 +116,6 @@ class Cohort:
             largest=largest,
             cohort=secure.cohort,
             word_bits=secure.modulus_bits,
-            lanes=secure.lanes,
         )
         roster = Roster.of(identity.bundle for identity in identities)
         self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=size, plan="bench")
@@ -235,7 +234,7 @@ def kernel(flower: Flower, dimensions: int, repeats: int) -> dict[str, float]:
 
     def masked(count: int) -> float:
         def work() -> None:
-            add_masks(vector, [mask for pair in pairs[:count] for mask in pair_masks(pair, b"bench")])
+            add_masks(vector, [pair_mask(pair, b"bench") for pair in pairs[:count]])
 
         return best(repeats, work) / count
 
@@ -321,7 +320,6 @@ def measure(quick: bool) -> dict[str, Any]:
     million = 10**6
     found = beside_flower(quick)
     found |= alone("b32", Case(SecureSum.for_cohort(10), million))
-    found |= alone("lanes", Case(SecureSum.for_cohort(10, modulus_bits=64, lanes=3), million))
     found["bytes_per_parameter"] = found["bytes_per_parameter_b32"]
     if not quick:
         found |= alone("r1000", Case(sparse(1000), 10**5))

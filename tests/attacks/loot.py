@@ -10,7 +10,7 @@ import numpy as np
 from choral.core.bonds import Bond
 from choral.core.errors import SumError, TrustError
 from choral.core.keys import KEY_SIZE, PairSecret, envelope_key, unseal
-from choral.core.masks import Mask, add_masks, pair_masks, ring, self_mask
+from choral.core.masks import Mask, add_masks, pair_mask, ring, self_mask
 from choral.core.messages import (
     Drop,
     Edges,
@@ -130,7 +130,7 @@ class Loot:
 
     def _edge(self, one: int, other: int) -> list[Mask] | None:
         if other in self.colluders:
-            masks = pair_masks(self.pair(other, one), self.cohort.context, self.world.terms.secure.masks)
+            masks = [pair_mask(self.pair(other, one), self.cohort.context)]
             return list(masks)  # the colluder's own masks are the opposite of what the device added
         keys = self.edges.get((min(one, other), max(one, other)))
         if keys is None:

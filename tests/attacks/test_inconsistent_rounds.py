@@ -129,7 +129,7 @@ def test_the_server_has_no_say_in_threshold_modulus_or_smallest_sum():
         replace(TEN, smallest_sum=7, threshold=6, colluders=2),
         replace(TEN, modulus_bits=64),
         SecureSum(cohort=10, smallest_sum=8, threshold=3, colluders=2, adversary="curious"),
-        SecureSum.of_paper(10),
+        SecureSum(cohort=10, smallest_sum=10, threshold=9),
     ):
         codec = replace(world.terms.codec, word_bits=weaker.modulus_bits)
         other = replace(world.terms, secure=weaker, codec=codec)

@@ -5,8 +5,7 @@ import pytest
 from choral.core import device as device_module
 from choral.core import keys
 from choral.core.masks import Mask
-from choral.core.messages import Call, Drop, Final, Omega, Refusal, Turn, encode, pack, pack_numbers
-from choral.core.plan import SecureSum
+from choral.core.messages import Call, Drop, Final, Omega, Turn, encode, pack, pack_numbers
 from choral.core.terms import context_of
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import FIRST, World
@@ -80,15 +79,6 @@ def test_without_self_masks_a_retry_gives_the_late_devices_update(known_self_mas
     first.self_mask_keys = again.self_mask_keys = known_self_masks
     all_ten, nine = first.openable()[frozenset(range(10))], again.openable()[frozenset(OTHERS)]
     assert [a - b for a, b in zip(all_ten, nine, strict=True)] == world.update(LATE).tolist()
-
-
-def test_the_papers_protocol_refuses_the_smaller_cohort_that_such_a_retry_needs():
-    world = World(SecureSum.of_paper(10))
-    world.muster()
-    nonces = dict(sorted(world.muster().nonces.items())[:9])
-    omega = encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(nonces)), world.model.tobytes())
-    reply = world.read(world.devices[0].answer(omega))
-    assert isinstance(reply, Refusal) and "a cohort of 9" in str(world.devices[0].refusal)
 
 
 def replay_envelopes(world: World) -> tuple[Loot, Loot]:

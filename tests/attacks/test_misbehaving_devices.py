@@ -73,9 +73,9 @@ def add_to_words(world: World, number: int, where: int, what: int) -> Liar:
     return Liar(world, number, patches={})
 
 
-def false_checks(terms, masks):
+def false_checks(terms, mask):
     """A false count lane, and a self mask that is said to have added as much to it: only the opened mask shows it."""
-    return check_words(terms, masks) + np.uint32([1, 0])
+    return check_words(terms, mask) + np.uint32([1, 0])
 
 
 def some_shares(secret, threshold, points, bad):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from choral.core.bonds import Bond, edge_key
+from choral.core.bonds import Bond
 from choral.core.errors import TrustError
 from choral.core.keys import Identity, PairSecret, fingerprint, unseal
-from choral.core.masks import add_masks, pair_masks, ring, self_mask
+from choral.core.masks import add_masks, pair_mask, ring, self_mask
 from choral.core.messages import Close, Gather, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
 from choral.core.plan import SecureSum
 from choral.core.ratchet import pair_of_turn
@@ -63,7 +63,7 @@ def pairs_in(memory, terms, turn):
 
 def edge_of(pair, context):
     """What the victim laid down of the pair's mask, if these were its secrets."""
-    return fingerprint(edge_key(pair_masks(pair, context)), context)
+    return fingerprint(pair_mask(pair, context).key, context)
 
 
 def opened(world, tape, memory, turn):
@@ -87,7 +87,7 @@ def opened(world, tape, memory, turn):
         fits = [pair for pair in ways if edge_of(pair, cohort.context) == bond.edge]
         if not fits:
             return None
-        masks += pair_masks(fits[0], cohort.context)
+        masks.append(pair_mask(fits[0], cohort.context))
     found = np.frombuffer(words, ring(terms.codec.word_bits)).copy()
     add_masks(found, [mask.undone() for mask in masks])
     return terms.codec.decode(found, terms.parameters, count=1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from choral.core import probing
-from choral.core.errors import PlanError, SumError
+from choral.core.errors import SumError
 from choral.core.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
 from choral.core.plan import SecureSum
 from choral.core.probes import answers_of
@@ -161,13 +161,11 @@ def test_probes_before_the_upload_of_another_turn_after_drop_outs_and_of_odd_vec
     assert refuses(here, 3, message, bytes(5 * 7)) == "CH600"  # longer than a model
 
 
-def test_terms_without_probes_take_none_and_the_papers_protocol_has_none():
+def test_terms_without_probes_take_none():
     here = World(FIVE, parameters=7)
     round = here.round()
     here.step(round)
     assert refuses(here, 1, Probe(turn=FIRST, digests=pack(dict.fromkeys(range(5), bytes(32))))) == "CH605"
-    with pytest.raises(PlanError, match="CH204"):
-        World(SecureSum.of_paper(4), parameters=7, probes=8)
 
 
 def test_the_terms_digest_holds_probes_and_opened_turns_only_where_there_are_any():

@@ -16,7 +16,6 @@ from choral.core.messages import (
     pack,
     unpack,
 )
-from choral.core.plan import SecureSum
 from choral.core.terms import context_of
 from choral.server import round as round_module
 from choral.server.muster import Muster
@@ -153,18 +152,6 @@ def test_the_server_hashes_its_model_only_where_devices_disagree_and_then_believ
     assert total.count == 8 and world.agrees(total)
 
 
-def test_the_papers_mode_ends_when_one_device_was_shown_another_round():
-    world = World(SecureSum.of_paper(10))
-    round = world.round()
-    for number, frame in round.outbox().items():
-        message, vector = world.read_all(world.devices[number].answer(frame))
-        if number == 3:
-            message = msgspec.structs.replace(message, context=b"x" * 32)
-        round.receive(number, encode(message, vector))
-    failure = failure_of(round.advance)
-    assert failure.code == "CH503" and "device-0003 CH604" in str(failure)
-
-
 def test_one_wrong_envelope_key_among_nine_names_who_revealed_it_and_the_sum_opens(world):
     round = world.round()
     world.step(round)
@@ -259,15 +246,6 @@ def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
     world.step(round)
     assert len(kept) == 0
     assert world.agrees(world.finish(round))
-
-
-def test_the_papers_mode_keeps_no_upload_at_all():
-    world = World(SecureSum.of_paper(10))
-    kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), uploads=Uploads(32, kept))
-    for number, frame in round.outbox().items():
-        round.receive(number, world.devices[number].answer(frame))
-    assert kept == {}
 
 
 def test_mutated_replies_at_every_step_are_survived_and_give_the_right_sum_or_none():

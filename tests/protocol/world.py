@@ -94,11 +94,8 @@ class World:
         trees: bool = False,
     ) -> None:
         self.identities, roster = enrolled(secure.cohort if devices is None else devices)
-        lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
-        largest = min((2**lane_bits - 1) // (2 * secure.cohort), 2**23 - 1)
-        codec = codec or Codec(
-            grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits, lanes=secure.lanes
-        )
+        largest = min((2**secure.modulus_bits - 1) // (2 * secure.cohort), 2**23 - 1)
+        codec = codec or Codec(grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits)
         self.terms = Terms(
             roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test", probes=probes,
             opened_turns=opened_turns, hybrid=hybrid, trees=trees,

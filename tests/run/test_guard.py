@@ -141,7 +141,6 @@ def test_a_rehearsed_audit_opens_one_round_names_nobody_and_changes_no_sum(probe
     ("change", "kind", "code"),
     [
         ({"against": "server and colluders", "local_steps": 1, "batch": 32}, ConfigError, "CH104"),
-        ({"secure_sum": "paper", "colluders": None}, ConfigError, "CH104"),
         ({"epsilon": None, "noise": 0.0}, PlanError, "CH204"),
         ({"weighing": "rows", "typical_rows": 20}, ConfigError, "CH104"),
     ],

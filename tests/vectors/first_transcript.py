@@ -26,8 +26,8 @@ def terms_of(terms, devices):
     roster = Roster.of(Identity(device["id"], bytes.fromhex(device["secret"])).bundle for device in devices)
     return Terms(
         roster=roster,
-        secure=SecureSum(**terms["secure"]),
-        codec=Codec(**terms["codec"]),
+        secure=SecureSum.read(terms["secure"]),
+        codec=Codec(**{name: value for name, value in terms["codec"].items() if name != "lanes"}),
         parameters=terms["parameters"],
         plan=terms["plan"],
     )

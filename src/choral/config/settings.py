@@ -83,7 +83,6 @@ class FederationSettings:
     colluders: int | None = _setting(Whole(least=0))
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
     secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
-    packed: bool = _setting(YesNo(), False)
     robust: bool = _setting(YesNo(), False)
     deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
     server: str | None = _setting(Text(choices=tuple(STEPS)))

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from choral.core.codec import CHECKS
-from choral.core.keys import KEY_SIZE, PairSecret, digest, envelope_key, fingerprint
+from choral.core.keys import PairSecret, digest, envelope_key, fingerprint
 from choral.core.masks import Mask, Words, mask_words, ring
 from choral.core.messages import unpack_for
 from choral.core.terms import Terms
@@ -34,15 +34,14 @@ class Bond(NamedTuple):
     checks: bytes
 
     @classmethod
-    def of(cls, terms: Terms, pair: PairSecret, masks: Iterable[Mask], context: bytes, envelope: bytes) -> Self:
+    def of(cls, terms: Terms, pair: PairSecret, mask: Mask, context: bytes, envelope: bytes) -> Self:
         """The honest bond of a device with the other end of a pair."""
-        masks = tuple(masks)
         return cls(
             envelope=envelope,
-            edge=fingerprint(edge_key(masks), context),
+            edge=fingerprint(mask.key, context),
             gives=fingerprint(envelope_key(pair.seals, context), context),
             takes=fingerprint(envelope_key(pair.opens, context), context),
-            checks=check_words(terms, masks).tobytes(),
+            checks=check_words(terms, mask).tobytes(),
         )
 
     @classmethod
@@ -57,33 +56,18 @@ class Bond(NamedTuple):
         return {number: cls.read(terms, record) for number, record in records.items()}
 
 
-def edge_key(masks: Iterable[Mask]) -> bytes:
-    """The keys of a pair's masks, one after the other: what EDGES reveals."""
-    return b"".join(mask.key for mask in masks)
+def edge_mask(key: bytes, one: int, other: int) -> Mask:
+    """The mask that device `one` has added for device `other`, by the key that it reveals."""
+    return Mask(key, one < other)
 
 
-def edge_masks(key: bytes, one: int, other: int) -> tuple[Mask, ...]:
-    """The masks that device `one` has added for device `other`, by the key that it reveals."""
-    halves = [key[start : start + KEY_SIZE] for start in range(0, len(key), KEY_SIZE)]
-    # The first key of a pair is added by the lower device; the second, of directed masks, by the higher.
-    return tuple(Mask(half, (one < other) == (index == 0)) for index, half in enumerate(halves))
-
-
-def check_words(terms: Terms, masks: Iterable[Mask]) -> Words:
-    """What masks add to the check lanes together; nothing where the lanes share their words with parameters."""
-    bits = terms.codec.word_bits
-    if not terms.check_bytes:
-        return np.zeros(0, ring(bits))
-    first, *others = (mask_words(mask, bits, terms.parameters, CHECKS) for mask in masks)
-    for words in others:
-        first += words
-    return first
+def check_words(terms: Terms, mask: Mask) -> Words:
+    """The two words that a mask adds to the check lanes."""
+    return mask_words(mask, terms.codec.word_bits, terms.parameters, CHECKS)
 
 
 def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
     """Whether an upload's check lanes say 1 and 0 once all is taken away that its masks have added to them."""
-    if not terms.check_bytes:
-        return True
     added = np.frombuffer(b"".join(checks), words.dtype).reshape(-1, CHECKS).sum(axis=0, dtype=words.dtype)
     return bool((words[terms.parameters :] - added).tolist() == [1, 0])
 

@@ -9,14 +9,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.bonds import Bond, check_words, edge_key
+from choral.core.bonds import Bond, check_words
 from choral.core.end_of_run import END, Account, ChargeReceipt, SignedEnd, sign_end
 from choral.core.errors import ChoralError, LedgerError, StorageError, SumError
 from choral.core.findings import ready_fields, signed_refusal
 from choral.core.keys import Identity, PairSecret, envelope_key, seal
-from choral.core.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
+from choral.core.masks import Mask, Stream, Words, add_masks, pair_mask, ring, self_mask
 from choral.core.messages import (
-    DIGEST_BYTES,
     NONCE_BYTES,
     QUESTIONS,
     Call,
@@ -217,29 +216,24 @@ class Device:
             self._check(start)
         turn, own, self._finished = message.turn, self.number, None
         pairs = self._pairs.of_turn(cohort)
-        paired = {peer: self._masks(pair, cohort.context) for peer, pair in pairs.items()}
-        masks = [mask for pair in paired.values() for mask in pair]
+        masks = {peer: pair_mask(pair, cohort.context) for peer, pair in pairs.items()}
         self._pay(turn)
         update = self._train(start, turn.round, turn.attempt)
         self._check_shape(update)
-        promise, bonds, checks = bytes(DIGEST_BYTES), b"", b""
-        if self.terms.self_masked:
-            secret = fresh_secret()
-            masks.append(self_mask(secret, cohort.context, self._identity.id))
-            promise = commitment(secret, cohort.context, self._identity.id)
-            bonds = pack(self._bonds(secret, cohort, pairs, paired))
-            checks = check_words(self.terms, masks[-1:]).tobytes()
-            del secret
+        secret = fresh_secret()
+        own_mask = self_mask(secret, cohort.context, self._identity.id)
+        promise = commitment(secret, cohort.context, self._identity.id)
+        bonds, checks = pack(self._bonds(secret, cohort, pairs, masks)), check_words(self.terms, own_mask).tobytes()
+        del secret
         upload = Upload(turn=turn, device=own, context=cohort.context, commitment=promise, bonds=bonds, checks=checks)
         frame, room = encode_before(upload, self.terms.upload_bytes)
         words = np.frombuffer(room, ring(self.terms.codec.word_bits))
         self._encode(update, turn.round, turn.attempt, words)
         del update
         integers = self.terms.codec.decode(words, self.terms.parameters, count=1) if self.terms.probes else None
-        add_masks(words, masks)
-        if self.terms.self_masked:
-            kept = None if integers is None else Kept(integers, upload_digest(cohort.context, self._identity.id, room))
-            self._live = _Live(cohort, pairs, kept=kept)
+        add_masks(words, [*masks.values(), own_mask])
+        kept = None if integers is None else Kept(integers, upload_digest(cohort.context, self._identity.id, room))
+        self._live = _Live(cohort, pairs, kept=kept)
         return frame
 
     def _pay(self, turn: Turn) -> None:
@@ -292,14 +286,14 @@ class Device:
         secret: bytes,
         cohort: Cohort | PartOfCohort,
         pairs: Mapping[int, PairSecret],
-        paired: Mapping[int, tuple[Mask, ...]],
+        masks: Mapping[int, Mask],
     ) -> Mapping[int, bytes]:
         """A share of the secret for every neighbour, sealed, and all that this device can be held to about the pair."""
-        shares = split(secret, self.terms.secure.threshold, [cohort.point(peer) for peer in paired])
+        shares = split(secret, self.terms.secure.threshold, [cohort.point(peer) for peer in masks])
         bonds = {}
-        for (peer, masks), share in zip(paired.items(), shares, strict=True):
+        for (peer, mask), share in zip(masks.items(), shares, strict=True):
             pair, context = pairs[peer], cohort.context
-            bonds[peer] = b"".join(Bond.of(self.terms, pair, masks, context, seal(pair, context, share)))
+            bonds[peer] = b"".join(Bond.of(self.terms, pair, mask, context, seal(pair, context, share)))
         return bonds
 
     # PROBE -> ANSWER
@@ -329,11 +323,7 @@ class Device:
                 f"{left} devices are left, the plan opens no sum of fewer than {self.terms.secure.smallest_sum}."
             )
         self._live = _Live(live.cohort, live.pairs, dropped)
-        keys = {
-            peer: edge_key(self._masks(pair, live.cohort.context))
-            for peer, pair in live.pairs.items()
-            if peer in dropped
-        }
+        keys = {peer: pair_mask(pair, live.cohort.context).key for peer, pair in live.pairs.items() if peer in dropped}
         return Edges(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _finish(self, message: Final) -> Opening:
@@ -357,7 +347,7 @@ class Device:
         if opened >= self.terms.opened_turns:
             raise refused(f"no more than {self.terms.opened_turns} turns are opened here.", code="CH609")
         self.vault.change(opened=opened + 1)  # counted before a key leaves: a crash costs a turn, and shows nothing
-        keys = {peer: edge_key(self._masks(pair, live.cohort.context)) for peer, pair in live.pairs.items()}
+        keys = {peer: pair_mask(pair, live.cohort.context).key for peer, pair in live.pairs.items()}
         return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
@@ -402,6 +392,3 @@ class Device:
         )
         closing, signature = signed.closing, signed.signature
         return Signed(turn=message.turn, device=self.number, paid=paid, receipt=closing.receipt, signature=signature)
-
-    def _masks(self, pair: PairSecret, context: bytes) -> tuple[Mask, ...]:
-        return pair_masks(pair, context, self.terms.secure.masks)

@@ -237,8 +237,8 @@ class PairSecret:
 
     own: str
     peer: str
-    rising: bytes  # mask seed from the lower id to the higher: the only one unless masks are directed
-    falling: bytes
+    rising: bytes  # mask seed from the lower id to the higher
+    falling: bytes  # derived and kept as in choral 0.2, which could use it; nothing does any more
     seals: bytes  # from own to peer
     opens: bytes  # from peer to own
 

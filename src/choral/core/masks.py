@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -18,7 +18,6 @@ from choral.core.errors import SumError
 from choral.core.keys import KEY_SIZE, PairSecret, digest, framed, turn_label
 
 Words = NDArray[Any]  # uint16, uint32 or uint64, little-endian
-MaskMode = Literal["single", "directed"]
 
 # A chunk of the vector and of keystream stay in the cache while every peer's mask is added; smaller ones cost calls.
 CHUNK_BYTES = 2**20
@@ -102,17 +101,13 @@ class Mask:
         return f"Mask({'+' if self.adds else '-'})"
 
 
-def pair_masks(pair: PairSecret, context: bytes, mode: MaskMode = "single") -> tuple[Mask, ...]:
-    """What a device adds for one peer: one mask that the lower id adds, or the paper's r_ij − r_ji.
+def pair_mask(pair: PairSecret, context: bytes) -> Mask:
+    """The mask that the lower id of a pair adds in a turn, and the higher one subtracts.
 
-    Revealing them tells nothing of other rounds: each key is HMAC(seed, ctx), and ctx never comes back.
+    Who reveals it tells nothing of other rounds: each key is HMAC(seed, ctx), and ctx never comes back.
     """
-    rising = hmac.digest(pair.rising, turn_label("pair mask", context), "sha256")
-    lower = pair.own < pair.peer
-    if mode == "single":
-        return (Mask(rising, lower),)
-    falling = hmac.digest(pair.falling, turn_label("pair mask", context), "sha256")
-    return (Mask(rising, lower), Mask(falling, not lower))
+    key = hmac.digest(pair.rising, turn_label("pair mask", context), "sha256")
+    return Mask(key, pair.own < pair.peer)
 
 
 def self_mask(secret: bytes, context: bytes, id: str) -> Mask:

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from choral.core.bonds import edge_masks
+from choral.core.bonds import edge_mask
 from choral.core.codec import Integers
 from choral.core.errors import SumError
 from choral.core.masks import Mask, Words, add_masks, ring
@@ -142,7 +142,7 @@ def faults(
         known |= pairs.get(number, {})
         if known.keys() != set(cohort.neighbours(number)):
             continue
-        masks = [mask for other, key in known.items() for mask in edge_masks(key, number, other)]
+        masks = [edge_mask(key, number, other) for other, key in known.items()]
         words = np.frombuffer(vectors[number], ring(cohort.terms.codec.word_bits))
         if fault := _fault(asked, cohort.terms, number, words, [*masks, own[number]]):
             found[number] = fault

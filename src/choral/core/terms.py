@@ -15,7 +15,6 @@ from choral.core.graph import Circle, Graph, require_private
 from choral.core.hybrid import HYBRID, PUBLIC_SIZE
 from choral.core.keys import (
     FINGERPRINT_SIZE,
-    KEY_SIZE,
     LONGEST_ID,
     MOST_OFFERS,
     NONCE_SIZE,
@@ -99,12 +98,6 @@ class Terms:
             )
         if isinstance(self.roster, RosterPart) and not self.trees:
             raise PlanError("CH204", "a whole list is needed, and only a part of it is known.", fix="Use trees=True.")
-        if self.probes and not secure.self_masked:
-            raise PlanError(
-                "CH204",
-                f"{self.probes} probes with the paper's own protocol, which ends with the uploads.",
-                fix='Use robust = false, or secure_sum = "complete".',
-            )
         if secure.neighbours is not None and secure.neighbours >= secure.smallest_sum:
             raise PlanError(
                 "CH204",
@@ -114,7 +107,7 @@ class Terms:
         # Colluders weigh most in the smallest cohort that may meet, drop-outs in the largest.
         for size in (secure.smallest_sum, secure.cohort):
             require_private(secure, size)
-        if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
+        if (codec.word_bits, codec.cohort) != (secure.modulus_bits, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 
     def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int, state: int = 0) -> "Terms":
@@ -167,11 +160,10 @@ class Terms:
         """What both sides compare: a change of any number, key or version changes it."""
         described = {
             "protocol": VERSION,
-            "secure": asdict(self.secure),
-            # As in a plan: the law only if it is not the usual one, so that older terms keep their digest.
-            "codec": {
-                name: value for name, value in asdict(self.codec).items() if (name, value) != ("law", "gaussian")
-            },
+            "secure": self.secure.described,
+            # As in choral 0.2: with one lane, and the law only if it is not the usual one.
+            "codec": {"lanes": 1}
+            | {name: value for name, value in asdict(self.codec).items() if (name, value) != ("law", "gaussian")},
             "parameters": self.parameters,
             "plan": self.plan,
         }
@@ -216,7 +208,7 @@ class Terms:
         """The most that the records of one header may take."""
         answers = ANSWER_BYTES * (self.probes + MOST_WATCHED) if self.probes else 0
         offers = len(self.roster) * (4 + OFFER_BYTES) if self.hybrid else 0
-        most = max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers, offers)
+        most = max(self.secure.cohort * (4 + self.bond_bytes), answers, offers)
         return max(most, self._members_bytes) if self.trees else most
 
     @property
@@ -238,25 +230,14 @@ class Terms:
 
     @cached_property
     def check_bytes(self) -> int:
-        """The size of the check lanes; 0 where they share their words with parameters, and so stay masked."""
-        shown = self.self_masked and self.codec.lanes == 1
-        return CHECKS * ring(self.codec.word_bits).itemsize if shown else 0
+        """The size of the check lanes."""
+        return CHECKS * ring(self.codec.word_bits).itemsize
 
     @property
     def frame_bytes(self) -> int:
         """The most that any message of a round may take, in either direction: what is longer is not read."""
         most = max(self.model_bytes, self.upload_bytes)
         return most_frame_bytes(vector_bytes=most, records_bytes=max(self.records_bytes, QUESTION_BYTES))
-
-    @property
-    def edge_bytes(self) -> int:
-        """The size of a revealed pair key: two keys where masks are directed."""
-        return KEY_SIZE * (2 if self.secure.masks == "directed" else 1)
-
-    @property
-    def self_masked(self) -> bool:
-        """Whether updates carry self masks; the paper's protocol has none."""
-        return self.secure.self_masked
 
 
 @lru_cache(maxsize=4)

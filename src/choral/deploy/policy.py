@@ -63,8 +63,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
-        if not secure.self_masked:
-            raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if not secure.lying and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
         if study.job.privacy.against != "everyone" and self.epsilon_sum is None:

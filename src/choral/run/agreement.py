@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -101,7 +101,7 @@ class Agreement:
             server_key=server_key,
             job=job.text,
             plan=plan.to_dict(),
-            secure_sum=asdict(secure),
+            secure_sum=secure.described,
             devices=sorted(devices, key=lambda device: device.id),
         )
         check_names(file, job)
@@ -182,7 +182,10 @@ class Agreement:
     @cached_property
     def secure(self) -> SecureSum:
         """How sums are protected."""
-        return converted(self.file.secure_sum, SecureSum, "secure_sum")
+        try:
+            return SecureSum.read(self.file.secure_sum)
+        except TypeError:
+            raise ConfigError("CH102", "has the wrong form.", where="secure_sum", fix=ASK_AGAIN) from None
 
     @cached_property
     def roster(self) -> Roster:

@@ -148,12 +148,6 @@ class OneProcess(Place):
     def __init__(self, study: Study, *, folder: Path | None = None, drop: float = 0.0) -> None:
         """`drop` is the share of devices that drop out of a turn."""
         self.study, self.folder, self.drop = study, folder, _share("drop", drop)
-        if self.drop and not study.secure.self_masked:  # every round would be paid for, and none would end
-            raise ConfigError(
-                "CH102",
-                f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
-                fix='Leave the drop-outs out, or use secure_sum = "complete".',
-            )
 
     @property
     def hold_out(self) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from choral.core.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels
+from choral.core.bonds import Bond, check_words, edge_mask, lanes_hold, left_out, quarrels
 from choral.core.codec import Integers
 from choral.core.errors import ChoralError, SumError, TrustError
 from choral.core.findings import Findings
@@ -150,10 +150,10 @@ class Round:
     def _take_edges(self, sender: int, message: Edges) -> None:
         """Keep the pair keys that a device reveals, if they are those that it committed to; else it has dropped out."""
         dropped = set(self._cohort.neighbours(sender)) & self._dropped
-        edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
+        edges = unpack_for(message.keys, KEY_SIZE, dropped)
         for other, key in edges.items():
             bond = self._bonds[sender][other]
-            shown = check_words(self.terms, edge_masks(key, sender, other)).tobytes()
+            shown = check_words(self.terms, edge_mask(key, sender, other)).tobytes()
             if (fingerprint(key, self._cohort.context), shown) != (bond.edge, bond.checks):
                 self.findings.name(sender, "revealed another mask key than it had laid down")
                 return
@@ -174,14 +174,13 @@ class Round:
 
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
         self._agree_on(message.context)
-        expected = set(self._cohort.neighbours(sender)) if self.terms.self_masked else set()
-        bonds = Bond.read_all(self.terms, message.bonds, expected)
+        bonds = Bond.read_all(self.terms, message.bonds, set(self._cohort.neighbours(sender)))
         if len(message.checks) != self.terms.check_bytes:
             raise malformed("check lanes of another size than the words")
         words = np.frombuffer(vector, ring(self.terms.codec.word_bits))
         if not lanes_hold(self.terms, words, [message.checks, *(bond.checks for bond in bonds.values())]):
             self._broken.add(sender)
-        self._kept.add(sender, vector, keep=self.terms.self_masked)
+        self._kept.add(sender, vector)
         self._uploads[sender], self._bonds[sender] = message, bonds
 
     def advance(self) -> None:
@@ -235,7 +234,7 @@ class Round:
 
     def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
         """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
-        keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
+        keys = unpack_for(message.keys, KEY_SIZE, set(self._cohort.neighbours(sender)))
         laid, context = self._bonds[sender], self._cohort.context
         right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
         if right != keys:
@@ -301,13 +300,10 @@ class Round:
             # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
             self.stage, self._edges = "edges", {}
             self._outbox = dict.fromkeys(included, encode(Drop(turn=self.turn, dropped=pack_numbers(self._dropped))))
-        elif self.terms.self_masked:
+        else:
             self.stage, self._outbox = "final", self._final_outbox()
             if not self.terms.opened_turns:
                 self._kept.vectors.clear()
-        else:
-            self.stage = "final"
-            self.advance()
 
     def _final_outbox(self) -> dict[int, bytes]:
         following = self.following
@@ -319,15 +315,9 @@ class Round:
 
     def _open(self) -> Sum:
         terms = self.terms
-        added = [
-            mask
-            for one, edges in self._edges.items()
-            for other in edges
-            for mask in edge_masks(edges[other], one, other)
-        ]
-        if terms.self_masked:
-            self._own_masks = self._self_masks()
-            added += self._own_masks.values()
+        added = [edge_mask(edges[other], one, other) for one, edges in self._edges.items() for other in edges]
+        self._own_masks = self._self_masks()
+        added += self._own_masks.values()
         total, count = self._kept.unmasked([mask.undone() for mask in added]), len(self.included)
         spoilt = terms.codec.contain(total, terms.parameters, count=count)
         try:
@@ -371,7 +361,7 @@ class Round:
         if secret is None:
             return None
         mask = self_mask(secret, self._cohort.context, self.terms.ids[owner])
-        if check_words(self.terms, [mask]).tobytes() != self._uploads[owner].checks:
+        if check_words(self.terms, mask).tobytes() != self._uploads[owner].checks:
             self.findings.name(owner, "sent check lanes that do not say 1 and 0")
             return None
         return mask
