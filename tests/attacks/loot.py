@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-
 from choral.core.bonds import Bond
+
 from choral.core.errors import SumError, TrustError
 from choral.core.keys import KEY_SIZE, PairSecret, envelope_key, unseal
 from choral.core.masks import Mask, add_masks, pair_mask, ring, self_mask
@@ -67,7 +67,7 @@ class Loot:
                 words = np.frombuffer(vector, ring(self.world.terms.codec.word_bits)).copy()
                 self.uploads[number] = (message, words)
             case Edges():
-                for other, keys in unpack(message.keys, self.world.terms.edge_bytes, most=len(self.cohort)).items():
+                for other, keys in unpack(message.keys, KEY_SIZE, most=len(self.cohort)).items():
                     self.edges[min(number, other), max(number, other)] = keys
             case Opening():
                 for owner, key in unpack(message.keys, KEY_SIZE, most=len(self.cohort)).items():

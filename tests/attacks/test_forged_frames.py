@@ -9,10 +9,10 @@ from choral.backends import relay
 from choral.cli import main
 from choral.cli.server import tell_changes
 from choral.core import hybrid
-from choral.core.envelope import REQUEST_HEAD, Speaker, answer_in
 from choral.core.errors import DeploymentError, StorageError, TrustError
 from choral.core.ledger import Ledger
 from choral.core.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
+from choral.core.signed import REQUEST_HEAD, Speaker, answer_in
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS

@@ -9,12 +9,11 @@ import pytest
 
 from choral.backends import relay
 from choral.cli import main
-from choral.core.end_of_run import committed
-from choral.core.envelope import REQUEST_HEAD
 from choral.core.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.core.ledger import Ledger
 from choral.core.messages import VERSION, Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
 from choral.core.plan import Budget
+from choral.core.signed import REQUEST_HEAD, committed
 from choral.core.terms import ENVELOPE_BYTES
 from choral.deploy.agent import Agent
 from choral.deploy.closing import close

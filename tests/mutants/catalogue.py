@@ -19,7 +19,7 @@ EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "cho
 BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
-FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
+FINDINGS, WIRE = "choral.server.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
@@ -249,9 +249,9 @@ MUTANTS = [
         "tests/protocol/test_device.py::test_charge_and_turn_are_durable_before_the_upload_is_handed_out"),
     # The secure sum
     bug("mask sign error", MASKS + "pair_mask", "return Mask(key, pair.own < pair.peer)", "return Mask(key, True)",
-        "tests/secagg/test_masks.py::test_masks_cancel_on_every_graph_ring_and_mode"),
+        "tests/secagg/test_masks.py::test_masks_cancel_on_every_graph_and_ring"),
     bug("self mask missing", DEVICE + "_upload",
-        "masks.append(self_mask(secret, cohort.context, self._identity.id))", "",
+        "[*masks.values(), own_mask]", "[*masks.values()]",
         "tests/protocol/test_exactness.py::test_the_opened_sum_is_the_plain_sum_in_random_cases"),
     bug("masks of a round that come again", MASKS + "round_context", 'round_number.to_bytes(8, "little")', 'b""',
         "tests/secagg/test_masks.py::test_everything_that_devices_must_have_seen_alike_is_in_the_context"),
@@ -430,7 +430,7 @@ MUTANTS = [
         "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
     bug("a state that nobody looks at", DEVICE + "_upload", "self._check(start)", "pass",
         "tests/protocol/test_respondent.py::test_a_state_that_is_not_finite_is_refused_before_the_charge"),
-    bug("a state that masks are not bound to", "choral.core.terms:context_of",
+    bug("a state that masks are not bound to", "choral.core.terms:Lists.context",
         "hashlib.sha256(model).digest()", 'hashlib.sha256(b"").digest()',
         "tests/protocol/test_respondent.py::test_devices_that_were_shown_different_states_never_open_a_sum"),
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
@@ -454,16 +454,16 @@ MUTANTS = [
     bug("probes that a policy did not allow", "choral.deploy.policy:Policy.check",
         "study.plan.probes and not self.probes", "False",
         "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
-    bug("a second answer in one turn", DEVICE + "_answer", "replace(live, kept=None)", "live",
+    bug("a second answer in one turn", DEVICE + "_reply", "replace(live, kept=None)", "live",
         "tests/protocol/test_probing.py::test_a_second_probe_is_refused_and_ends_the_turn"),
-    bug("probes that the server chose itself", "choral.core.probing:answer_to",
+    bug("probes that the server chose itself", "choral.probes.device:Probed.answer",
         "digests.get(number) != kept.upload", "False",
         "tests/protocol/test_probing.py::test_probes_over_a_foreign_list_of_digests_are_refused"),
-    bug("one opened turn more than approved", DEVICE + "_show",
-        "opened >= self.terms.opened_turns", "opened > self.terms.opened_turns",
+    bug("one opened turn more than approved", "choral.probes.device:Probed.shown",
+        "opened >= self.opened_turns", "opened > self.opened_turns",
         "tests/protocol/test_probing.py::"
         "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
-    bug("a sum whatever the answers say", "choral.core.probing:AskedProbes.belong_to",
+    bug("a sum whatever the answers say", "choral.probes.round:AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
@@ -481,7 +481,7 @@ MUTANTS = [
     bug("only X25519 is in the roots", "choral.core.hybrid:pair_roots", "shared + inner", "shared",
         "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
     bug("offers that nobody signed", "choral.core.pairing:Offering._wrap",
-        "terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
+        "terms.whole.bundles[number].check(\n    offer[PUBLIC_SIZE:], *offer_fields(terms.digest, message.turn, keys[number]))",
         "pass",
         "tests/protocol/test_pairing.py::"
         "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),

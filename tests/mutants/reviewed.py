@@ -84,10 +84,10 @@ REVIEWED: list[Mutant] = [
         "self._bound.get(was.node) != claimed", "False",
         "tests/backends/test_flower_grid.py::"
         "test_a_node_is_the_device_of_its_key_whatever_it_says_and_whoever_comes_first"),
-    bug("an unsigned READY is believed", "choral.core.findings:Findings.proves",
+    bug("an unsigned READY is believed", "choral.server.findings:Findings.proves",
         "self.terms.whole.bundles[sender].check(message.signature, *fields)", "",
         "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved"),
-    bug("a refusal that is not signed", "choral.core.findings:signed_refusal",
+    bug("a refusal that is not signed", "choral.core.signed:signed_refusal",
         "identity.sign(*refusal_fields(turn, code, cause))",
         "bytes(64)", "tests/protocol/test_device.py::test_every_refusal_is_signed_and_says_whose_doing_it_was"),
     # P6: forged runs

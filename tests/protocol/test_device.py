@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from choral.core.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
-from choral.core.findings import refusal_fields
 from choral.core.graph import sparse
 from choral.core.keys import Identity
 from choral.core.messages import (
@@ -30,6 +29,7 @@ from choral.core.messages import (
 )
 from choral.core.plan import SecureSum
 from choral.core.vault import FileStore, Memory, Vault
+from choral.server.findings import refusal_fields
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World

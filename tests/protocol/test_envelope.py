@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.core import envelope
-from choral.core.envelope import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
 from choral.core.errors import TrustError
 from choral.core.keys import Identity
+from choral.core.signed import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
 from tests.vectors import first_envelope, second_envelope
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([one]) * 32) for one in (1, 2))

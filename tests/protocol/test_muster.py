@@ -3,8 +3,8 @@
 import pytest
 
 from choral.core.errors import NotReadyError, PlanError, TrustError
-from choral.core.findings import ready_fields
 from choral.core.messages import NONCE_BYTES, Call, Ready, Turn, decode, encode
+from choral.server.findings import ready_fields
 from choral.server.muster import Muster, read
 from tests.protocol.world import FIRST, World
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from choral.backends import relay
-from choral.core.envelope import ANSWER_HEAD, answer_in, answered
 from choral.core.errors import DeploymentError
 from choral.core.keys import Identity
+from choral.core.signed import ANSWER_HEAD, answer_in, answered
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import SPEAKS, card_text, enrol, prepare
 from choral.deploy.policy import Policy

@@ -6,7 +6,7 @@ import pytest
 from choral.core.errors import ConfigError, PlanError
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
-from choral.core.probes import answers_of
+from choral.probes.projections import answers_of
 from choral.record import read_probes
 from choral.report.verify import verify
 from choral.report.words import server_sees

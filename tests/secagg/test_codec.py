@@ -48,7 +48,7 @@ def test_a_sum_of_encoded_updates_is_the_sum_of_their_integers(form, count, size
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_sum_that_a_cohort_can_make_does_not_wrap(form, sign):
     """Every device at the end of the range: the exact product, by hand, is ±10 × 2,999."""
-    coder = codec(*form, largest=3000)
+    coder = codec(form, largest=3000)
     update = np.full(50, sign * 2999 * coder.grid, np.float32)
     words = sum(coder.encode(update, np.zeros(50)) for _ in range(10))
     assert coder.decode(words, 50, count=10).tolist() == [sign * 29990] * 50

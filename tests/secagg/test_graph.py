@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from choral.core.errors import PlanError
-from choral.core.graph import Circle, Graph, failure_bits, require_private, sparse
+from choral.core.graph import Graph, failure_bits, require_private, sparse
 from choral.core.plan import SecureSum
+from choral.trees.lists import Circle
 
 
 def names(count):

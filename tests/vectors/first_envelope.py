@@ -2,9 +2,9 @@
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from choral.core.envelope import Listener, Speaker, answered
 from choral.core.errors import ChoralError
 from choral.core.keys import Identity
+from choral.core.signed import Listener, Speaker, answered
 
 
 def public(secret):

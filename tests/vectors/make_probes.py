@@ -9,9 +9,8 @@ import numpy as np
 
 from choral.core.errors import SumError
 from choral.core.messages import PROBING, VERSION, Call, Open, OpenedKeys, Probe, ProbeAnswer, decode, encode, pack
-from choral.core.probing import Probes
+from choral.probes.round import Inquiry, ProbedRound
 from choral.server.muster import Muster
-from choral.server.round import Round
 from tests.protocol.world import World
 from tests.vectors import first_probes
 from tests.vectors.make_transcripts import FIVE, TURN, VECTOR, headed, tag_of, vector
@@ -73,7 +72,7 @@ def turn(name, silent=(), watched=b"", spoil=None):
         exchanges.append(exchange)
         try:
             if isinstance(half, Muster):
-                half = Round(half, world.model.tobytes(), inquiry=Probes(watched=watched))
+                half = ProbedRound(half, world.model.tobytes(), inquiry=Inquiry(watched=watched))
                 continue
             half.advance()
             if half.sum is not None:

@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.device import Device
-from choral.core.envelope import Speaker, answer_in
 from choral.core.errors import TrustError
-from choral.core.findings import Findings
 from choral.core.keys import Bundle
 from choral.core.messages import Turn, Vector
-from choral.core.probing import AskedProbes, Probes
 from choral.core.respondent import Respondent
+from choral.core.signed import Speaker, answer_in
 from choral.core.terms import Terms
+from choral.server.findings import Findings
 from choral.server.key_round import KeyRound
 from choral.server.muster import Muster
 from choral.server.round import Round, Sum
@@ -103,7 +102,6 @@ class Wire:
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
-        self.asked: AskedProbes | None = None  # the probes of the last attempt, with their answers
         self.agreed: frozenset[int] = frozenset()  # who shares keys since the last agreement, where the terms want one
         self._gathered: Muster | None = None
 
@@ -130,22 +128,22 @@ class Wire:
         model: NDArray[np.float32] | NDArray[np.float64],
         *,
         following: Iterable[int] | None = None,
-        inquiry: Probes | None = None,
+        round_of: Callable[..., Round] = Round,
     ) -> Sum:
         """The sum of the called devices' updates to the model in one turn, or a SumError; no turn may be tried twice.
 
         `following` are the devices of the next round: their READY then rides on this round's FINAL, and a round in
-        which nobody is missing takes two exchanges. `inquiry` says how the devices are probed, where the terms say that
-        they are.
+        which nobody is missing takes two exchanges. `round_of` makes the turn where the terms have an
+        extension.
         """
-        self.uploaded, self.asked = (), None
+        self.uploaded = ()
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         size = self.terms.upload_bytes
         with UploadStore(self._memory.laid_aside(size)) as store:
             uploads = Uploads(self.terms.codec.word_bits, store, kept=self._memory.kept(size))
-            return self._run(Round(muster, vector, following=ahead, uploads=uploads, inquiry=inquiry))
+            return self._run(round_of(muster, vector, following=ahead, uploads=uploads))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
         gathered, self._gathered = self._gathered, None
@@ -166,7 +164,6 @@ class Wire:
                 self.uploaded = running.uploaded
                 running.advance()
         finally:
-            self.asked = running.asked
             self.findings.add(running.findings)
             self.named |= running.findings.named
         self._gathered = running.following

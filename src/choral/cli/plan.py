@@ -182,7 +182,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
 
 def _probes_weighed(study: "Study", planned: "Statement | None") -> str | None:
     """What probes would cost this plan, where its cohorts are large enough to propose them."""
-    from choral.robust import LEAST_COHORT
+    from choral.probes.rules import LEAST_COHORT
 
     plan = study.plan
     if planned is None or plan.probes or plan.weighed or plan.cohort < LEAST_COHORT:

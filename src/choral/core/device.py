@@ -2,17 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.bonds import Bond, check_words
-from choral.core.end_of_run import END, Account, ChargeReceipt, SignedEnd, sign_end
 from choral.core.errors import ChoralError, LedgerError, StorageError, SumError
-from choral.core.findings import ready_fields, signed_refusal
 from choral.core.keys import Identity, PairSecret, envelope_key, seal
 from choral.core.masks import Mask, Stream, Words, add_masks, pair_mask, ring, self_mask
 from choral.core.messages import (
@@ -30,11 +27,9 @@ from choral.core.messages import (
     Offers,
     Omega,
     Open,
-    OpenedKeys,
     Opening,
     Paths,
     Probe,
-    ProbeAnswer,
     Ready,
     Refusal,
     Signed,
@@ -50,12 +45,10 @@ from choral.core.messages import (
     unpack,
 )
 from choral.core.pairing import CardPairs, ChainPairs, Offering, Pairs
-from choral.core.paths import MOST_ROOTS, PartOfCohort, Shown, only_root
-from choral.core.probes import upload_digest
-from choral.core.probing import Kept, SeedOf, answer_to
 from choral.core.shares import commitment, fresh_secret, split
-from choral.core.terms import MOST_CHARGED, Cohort, Terms, another_charge, refused, whole_cohort
-from choral.core.vault import Vault
+from choral.core.signed import END, Account, ChargeReceipt, SignedEnd, ready_fields, sign_end, signed_refusal
+from choral.core.terms import MOST_CHARGED, Bond, Cohort, Extension, Live, Terms, another_charge, check_words, refused
+from choral.core.vault import MOST_ROOTS, Vault
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
@@ -67,23 +60,12 @@ Charger = Callable[[int, int], ChargeReceipt]
 Payable = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class _Live:
-    """A turn between UPLOAD and FINAL; it lives in memory only, so a restart in mid-turn is a drop-out."""
-
-    cohort: Cohort | PartOfCohort
-    pairs: Mapping[int, PairSecret]
-    dropped: frozenset[int] = frozenset()
-    kept: Kept | None = None  # until it has answered its probes
-
-
 class Device:
     """One enrolled device: feed it frames with `answer`, send back what it returns.
 
     `charge(round, attempt)` makes the privacy charge durable, `train(model, round, attempt)` gives the update; nothing
     is trained before both the charge and the turn are on disk. `encode(update, round, attempt, words)` writes the words
-    in place of the codec with fresh secret streams: for simulations that must be repeated, as is `seed_of`, from which
-    their probes are drawn.
+    in place of the codec with fresh secret streams: for simulations that must be repeated.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
     `check(state)` is asked about a model, or the state of a question, before anything is charged.
@@ -103,7 +85,6 @@ class Device:
         account: Account | None = None,
         rounds: int = 0,
         check: Check | None = None,
-        seed_of: SeedOf | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
         number = terms.number_of(identity)  # refuses a roster without its keys
@@ -111,7 +92,7 @@ class Device:
         self.terms, self.vault, self.number = terms, vault, number
         self.refusal: ChoralError | None = None
         self.signed: SignedEnd | None = None
-        self._account, self._check, self._seed_of, self._rounds = account, check, seed_of, rounds
+        self._account, self._check, self._rounds = account, check, rounds
         self._identity, self._train, self._charge, self._payable = identity, train, charge, payable
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
@@ -121,9 +102,9 @@ class Device:
         )
         self._offering = Offering(terms, identity, vault)
         self._ready: tuple[Turn, bytes] | None = None
-        self._live: _Live | None = None
+        self._live: Live | None = None
         self._root: tuple[Turn, bytes] | None = None  # the last cohort that it was shown by its root
-        self._finished: _Live | None = None  # the last turn that was opened as a sum, until the next upload
+        self._finished: Live | None = None  # the last turn that was opened as a sum, until the next upload
 
     def __repr__(self) -> str:
         return f"Device({self._identity.id!r}, last turn {self.vault.memory.turn})"
@@ -151,13 +132,17 @@ class Device:
             case Omega() | Paths():
                 return self._upload(message, vector)
             case Probe():
-                return encode(self._answer(message, vector))
+                live, self._live = self._in(message.turn), None  # out, unless these are honest probes
+                answer = self._extension().answer(message, vector, live, self.number)
+                self._live = replace(live, kept=None)
+                return encode(answer)
             case Drop():
                 return encode(self._reveal(message))
             case Final():
                 return encode(self._finish(message))
             case Open():
-                return encode(self._show(message))
+                finished, self._finished = self._finished, None
+                return encode(self._extension().shown(message, finished, self.vault, self.number))
             case Gather() | Offers() | Wraps():
                 self._ready = self._live = self._finished = None  # whatever was under way is over
                 return encode(self._offering.answer(message))
@@ -230,10 +215,11 @@ class Device:
         words = np.frombuffer(room, ring(self.terms.codec.word_bits))
         self._encode(update, turn.round, turn.attempt, words)
         del update
-        integers = self.terms.codec.decode(words, self.terms.parameters, count=1) if self.terms.probes else None
+        extension = self.terms.extension
+        kept = None if extension is None else extension.encoded(self.terms, words)
         add_masks(words, [*masks.values(), own_mask])
-        kept = None if integers is None else Kept(integers, upload_digest(cohort.context, self._identity.id, room))
-        self._live = _Live(cohort, pairs, kept=kept)
+        kept = None if extension is None else extension.masked(kept, cohort, self._identity.id, room)
+        self._live = Live(cohort, pairs, kept=kept)
         return frame
 
     def _pay(self, turn: Turn) -> None:
@@ -252,7 +238,7 @@ class Device:
             kept["opened"] = self.vault.opened_after(receipt.entries)
             put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
-    def _check_cohort(self, message: Omega | Paths, model: memoryview) -> Cohort | PartOfCohort:
+    def _check_cohort(self, message: Omega | Paths, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None
         self._refuse_old(message.turn)
         self._refuse_another_charge(message.turn)
@@ -260,12 +246,11 @@ class Device:
             raise refused("this device did not say that it is ready for the turn, or was restarted since.")
         if message.terms != self.terms.digest:
             raise refused("the server's plan is not the one that was approved here.", code="CH603")
-        if isinstance(message, Paths) != self.terms.trees:
+        lists = self.terms.lists
+        if not isinstance(message, lists.announcement):
             raise refused("a list of another form than the plan's.")
-        if isinstance(message, Omega):
-            return whole_cohort(self.terms, message, model, self.number, ready[1])
-        self._root = only_root([*self.vault.memory.roots, *filter(None, [self._root])], message)
-        return Shown(self.terms, message, model, self._identity).cohort(ready[1])
+        self._root = lists.seen(message, [*self.vault.memory.roots, *filter(None, [self._root])])
+        return lists.cohort(self.terms, message, model, self._identity, ready[1])
 
     def _check_model(self, model: NDArray[np.float32]) -> None:
         """Refuse a model so large that rounding would take the noise out of the steps that start from it."""
@@ -284,7 +269,7 @@ class Device:
     def _bonds(
         self,
         secret: bytes,
-        cohort: Cohort | PartOfCohort,
+        cohort: Cohort,
         pairs: Mapping[int, PairSecret],
         masks: Mapping[int, Mask],
     ) -> Mapping[int, bytes]:
@@ -296,17 +281,7 @@ class Device:
             bonds[peer] = b"".join(Bond.of(self.terms, pair, mask, context, seal(pair, context, share)))
         return bonds
 
-    # PROBE -> ANSWER
-
-    def _answer(self, message: Probe, watched: memoryview) -> ProbeAnswer:
-        live, self._live = self._in(message.turn), None  # out, unless these are honest probes
-        if live.kept is None:
-            raise refused("this turn's probes were answered, or it has none, or others have dropped out since.")
-        said = answer_to(message, watched, live.kept, live.cohort, self.number, self._seed_of)
-        self._live = replace(live, kept=None)
-        return said
-
-    # EDGES, FINAL and OPEN
+    # EDGES and FINAL
 
     def _reveal(self, message: Drop) -> Edges:
         live, self._live = self._in(message.turn), None  # out, unless the list is harmless
@@ -322,14 +297,15 @@ class Device:
             raise refused(
                 f"{left} devices are left, the plan opens no sum of fewer than {self.terms.secure.smallest_sum}."
             )
-        self._live = _Live(live.cohort, live.pairs, dropped)
+        self._live = Live(live.cohort, live.pairs, dropped)
         keys = {peer: pair_mask(pair, live.cohort.context).key for peer, pair in live.pairs.items() if peer in dropped}
         return Edges(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _finish(self, message: Final) -> Opening:
         # Whatever happens now, this was the one time: a second FINAL could ask for the other half of a device's masks.
         live, self._live = self._in(message.turn), None
-        self._finished = live if self.terms.opened_turns else replace(live, pairs={})  # no keys without a need
+        extension = self.terms.extension
+        self._finished = live if extension is not None and extension.opens else None  # no keys without a need
         ready = None if message.following is None else self._ready_to_follow(message.following)
         # Not the shares: what a neighbour has sealed, the server reads for itself, and so knows whose fault it is.
         keys = {
@@ -339,17 +315,6 @@ class Device:
         }
         return Opening(turn=message.turn, device=self.number, keys=pack(keys), ready=ready)
 
-    def _show(self, message: Open) -> OpenedKeys:
-        live, self._finished = self._finished, None
-        if live is None or live.cohort.turn != message.turn:
-            raise refused(f"round {message.turn.round}, attempt {message.turn.attempt} can't be opened any more here.")
-        opened = self.vault.memory.opened
-        if opened >= self.terms.opened_turns:
-            raise refused(f"no more than {self.terms.opened_turns} turns are opened here.", code="CH609")
-        self.vault.change(opened=opened + 1)  # counted before a key leaves: a crash costs a turn, and shows nothing
-        keys = {peer: pair_mask(pair, live.cohort.context).key for peer, pair in live.pairs.items()}
-        return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))
-
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
         """ν for the next turn, signed; who can't pay or write it down still opens this one, and says why later."""
         try:
@@ -357,7 +322,12 @@ class Device:
         except (LedgerError, StorageError):
             return None
 
-    def _in(self, turn: Turn) -> _Live:
+    def _extension(self) -> Extension:
+        if self.terms.extension is None:
+            raise refused("this study has no probes, and opens no turns.")
+        return self.terms.extension
+
+    def _in(self, turn: Turn) -> Live:
         """The turn under way, or a refusal: nothing is said before UPLOAD, after FINAL, or after a restart."""
         if self._live is None or self._live.cohort.turn != turn:
             raise refused(f"round {turn.round}, attempt {turn.attempt} is not under way here.")

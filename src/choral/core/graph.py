@@ -11,12 +11,8 @@ from functools import cached_property, lru_cache
 from math import comb, log2
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from choral.core.errors import PlanError
 from choral.core.keys import digest
-from choral.core.masks import Stream
 from choral.core.plan import SecureSum, require_number
 from choral.core.plan.secure_sum import PRIVACY_BITS
 
@@ -36,7 +32,7 @@ class Graph:
     degree: int | None = None
 
     def __post_init__(self) -> None:
-        _check_degree(self.degree, len(self.cohort))
+        check_degree(self.degree, len(self.cohort))
 
     @cached_property
     def _circle(self) -> Sequence[str]:
@@ -56,49 +52,8 @@ class Graph:
         return tuple(sorted(self._circle[(here + sign * step) % size] for step in steps for sign in (1, -1)))
 
 
-@dataclass(frozen=True)
-class Circle:
-    """The same for a cohort that is known by positions only: whoever knows its size and the context finds the places.
-
-    Positions are sorted by 64-bit words of a keystream that follows from the context. If two words are equal the next
-    ones are drawn, so every order is equally likely.
-
-    >>> Circle(5, bytes(32), degree=2).neighbours(0)
-    (3, 4)
-    """
-
-    size: int
-    context: bytes
-    degree: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_degree(self.degree, self.size)
-
-    @cached_property
-    def _circle(self) -> NDArray[np.intp]:
-        stream = Stream(digest("circle", self.context))
-        while True:
-            words = stream.words(self.size, 64)
-            order = np.argsort(words)
-            if np.diff(words[order]).all():
-                return order
-
-    @cached_property
-    def _places(self) -> NDArray[np.intp]:
-        places = np.empty(self.size, np.intp)
-        places[self._circle] = np.arange(self.size)
-        return places
-
-    def neighbours(self, position: int) -> tuple[int, ...]:
-        """The sorted positions of a device's neighbours."""
-        if self.degree is None:
-            return tuple(other for other in range(self.size) if other != position)
-        half = self.degree // 2
-        steps = np.r_[-half:0, 1 : half + 1]
-        return tuple(sorted(self._circle[(self._places[position] + steps) % self.size].tolist()))
-
-
-def _check_degree(degree: int | None, size: int) -> None:
+def check_degree(degree: int | None, size: int) -> None:
+    """Nothing, or CH200 for a number of neighbours that no circle of this size has."""
     if degree is not None and not (0 < degree < size and degree % 2 == 0):
         raise PlanError(
             "CH200",

@@ -337,6 +337,19 @@ class Identity:
         return PairSecret(own=self.id, peer=peer.id, rising=rising, falling=falling, seals=seals, opens=opens)
 
 
+def without_keys_of(identity: Identity) -> TrustError:
+    """The refusal of a roster in which a device does not find its own keys.
+
+    >>> without_keys_of(Identity.fresh("a")).code
+    'CH601'
+    """
+    return TrustError(
+        "CH601",
+        f'the roster does not hold the keys of device "{identity.id}" as they are.',
+        fix="Enrol again; never take part under keys that somebody else made.",
+    )
+
+
 def _bound_to(context: bytes, sender: str, receiver: str) -> bytes:
     return turn_label("envelope", context) + behind_lengths(sender.encode(), receiver.encode())
 

@@ -74,18 +74,6 @@ def round_context(
     return digest("context", config, roster, *turn, model, *who)
 
 
-def tree_context(
-    *, config: bytes, roster: bytes, round_number: int, attempt: int, model: bytes, cohort: bytes
-) -> bytes:
-    """ctx where lists are trees: `roster` and `cohort` are roots, and each binds its whole list and its length.
-
-    >>> len(tree_context(config=b"", roster=b"", round_number=1, attempt=0, model=b"", cohort=b""))
-    32
-    """
-    turn = round_number.to_bytes(8, "little"), attempt.to_bytes(8, "little")
-    return digest("tree context", config, roster, *turn, model, cohort)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Mask:
     """One round's key of one mask, and whether the mask is added or subtracted."""

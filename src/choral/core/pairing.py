@@ -6,7 +6,6 @@ from typing import Protocol
 
 import msgspec
 
-from choral.core.end_of_run import END
 from choral.core.errors import TrustError
 from choral.core.hybrid import PUBLIC_SIZE, WRAPPED_SIZE, HybridKey, pair_roots
 from choral.core.keys import Bundle, Identity, PairSecret, digest
@@ -22,8 +21,8 @@ from choral.core.messages import (
     pack,
     unpack,
 )
-from choral.core.paths import PartOfCohort
 from choral.core.ratchet import Chains, no_keys, pair_of_turn
+from choral.core.signed import END, offer_fields
 from choral.core.terms import OFFER_BYTES, Cohort, Terms, refused
 from choral.core.vault import Memory, Vault
 
@@ -33,7 +32,7 @@ class Pairs(Protocol):
 
     blamed: int | None
 
-    def of_turn(self, cohort: Cohort | PartOfCohort) -> dict[int, PairSecret]:
+    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours in a turn; nothing is durable yet."""
 
     def stepped(self, memory: Memory, turn: Turn) -> Memory:
@@ -48,7 +47,7 @@ class CardPairs:
         self._terms, self._identity = terms, identity
         self._agreed = {peer: PairSecret.read(identity.id, peer, data) for peer, data in memory.pairs.items()}
 
-    def of_turn(self, cohort: Cohort | PartOfCohort) -> dict[int, PairSecret]:
+    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours."""
         own = self._terms.number_of(self._identity)
         return {peer: self._pair(peer, cohort.bundle(peer)) for peer in cohort.neighbours(own)}
@@ -75,7 +74,7 @@ class ChainPairs:
         self._terms, self._id, self._vault = terms, identity.id, vault
         self._after: tuple[Turn, Chains] | None = None
 
-    def of_turn(self, cohort: Cohort | PartOfCohort) -> dict[int, PairSecret]:
+    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours; CH612 where nothing was agreed with one of them."""
         memory, turn, ids = self._vault.memory, cohort.turn, self._terms.ids
         chains = memory.asking if turn.asks else memory.chains
@@ -138,7 +137,7 @@ class Offering:
     def _offer(self, turn: Turn) -> Offer:
         key = HybridKey.fresh()
         self._under_way = _Offered(turn, key)
-        signature = self._identity.sign(*offer_fields(self._terms, turn, key.public))
+        signature = self._identity.sign(*offer_fields(self._terms.digest, turn, key.public))
         return Offer(turn=turn, device=self.number, key=key.public, signature=signature)
 
     def _wrap(self, offered: _Offered, message: Offers) -> Wrapped:
@@ -151,7 +150,9 @@ class Offering:
         if keys.get(self.number) != key.public:
             raise refused("an agreement without this device's key as it offered it.", code="CH604")
         for number, offer in offers.items():
-            terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))
+            terms.whole.bundles[number].check(
+                offer[PUBLIC_SIZE:], *offer_fields(terms.digest, message.turn, keys[number])
+            )
         wrapped, inner = {}, {}
         for number in (number for number in keys if number > self.number):
             self.blamed = number
@@ -193,9 +194,3 @@ class Offering:
             wrapped=ciphertext,
             session=offered.session,
         )
-
-
-def offer_fields(terms: Terms, turn: Turn, key: bytes) -> tuple[str, *tuple[bytes, ...]]:
-    """What a device signs as it offers a key: a label, the terms, the first turn that it is for, and the key."""
-    at = turn.round.to_bytes(8, "little") + turn.attempt.to_bytes(8, "little")
-    return "offer", terms.digest, at, key

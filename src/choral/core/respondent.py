@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from choral.core.codec import Codec
 from choral.core.device import Charger, Check, Device, Encode, Payable, Train
 from choral.core.errors import ChoralError
-from choral.core.findings import signed_refusal
 from choral.core.keys import Identity
 from choral.core.messages import Call, Inquire, Turn, Vector, decode, encode
 from choral.core.plan import SecureSum
+from choral.core.signed import signed_refusal
 from choral.core.terms import Terms, refused
 from choral.core.vault import Vault
 

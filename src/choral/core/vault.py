@@ -26,6 +26,7 @@ VERSION = 7
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
+MOST_ROOTS = 4096  # of cohorts, kept to be compared with those of other devices
 GROWTH = 2**16  # bytes by which a memory may grow in a turn, beyond the keys with its peers: a root, a receipt
 _ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.

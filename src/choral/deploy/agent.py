@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 from choral import __version__
 from choral.backends import relay
 from choral.core.device import Device
-from choral.core.end_of_run import SignedEnd
-from choral.core.envelope import REQUEST_HEAD, Listener, answered
 from choral.core.errors import ChoralError, LedgerError, TrainingError, TrustError
-from choral.core.findings import signed_refusal
 from choral.core.keys import Identity
 from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream
@@ -36,6 +33,7 @@ from choral.core.messages import (
     is_about_a_question,
 )
 from choral.core.respondent import Prepare, Respondent
+from choral.core.signed import REQUEST_HEAD, Listener, SignedEnd, answered, signed_refusal
 from choral.core.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.deploy import pinned
 from choral.deploy.enrolment import keep

@@ -4,8 +4,8 @@ from collections import Counter
 
 from choral.backends.wire import Wire
 from choral.core.errors import NotReadyError
-from choral.core.findings import Findings
 from choral.core.messages import Turn
+from choral.server.findings import Findings
 
 MOST_CALLS = 3  # for one agreement, while too few answer
 MOST_AGREEMENTS = 2  # for the sake of one device that then does not agree

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.wire import Connected
-from choral.core.end_of_run import Closing
 from choral.core.errors import ChoralError
 from choral.core.messages import (
     REASON_BYTES,
@@ -23,6 +22,7 @@ from choral.core.messages import (
     encode,
     malformed,
 )
+from choral.core.signed import Closing
 from choral.core.terms import Terms
 from choral.record import Outcome, Signer, read_json
 from choral.run.folder import hashes, write_json

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from choral import federation
 from choral.backends.wire import Carrier, Spoken, Wire
 from choral.config import read_text
-from choral.core.envelope import Speaker
 from choral.core.errors import ChoralError, DeploymentError, RunError, StorageError
-from choral.core.findings import Findings
 from choral.core.messages import Turn
+from choral.core.signed import Speaker
 from choral.core.terms import MOST_CHARGED
 from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
@@ -34,6 +33,8 @@ from choral.run.folder import RunFolder, now, write_json, write_whole
 from choral.run.guard import Guard
 from choral.run.places import Opened, Place
 from choral.run.runs import Run
+from choral.server.findings import Findings
+from choral.server.round import Round
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
 _FRAMES_OF_A_START, _STARTS = 2**32, 2**32  # what a counter of 8 bytes holds
@@ -248,9 +249,11 @@ class Deployed(Place):
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
-            inquiry = None if self.guard is None else self.guard.inquiry(turn)
-            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), inquiry=inquiry)
-            self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
+            probing = None if self.guard is None else self.guard.probing(turn)
+            round_of = Round if probing is None else probing.round
+            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), round_of=round_of)
+            if self.guard is not None and probing is not None:
+                self.probed = self.guard.noted(probing, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
             self.spoilt = opened.spoilt

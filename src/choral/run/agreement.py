@@ -21,9 +21,10 @@ from choral.core.hybrid import HYBRID
 from choral.core.keys import Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.core.plan import OF_BEFORE, Plan, SecureSum
-from choral.core.terms import WHOLE_LISTS, Terms
+from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
 from choral.learning.persons import grouped
+from choral.probes import extension_of
 from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.planning import plan_of
@@ -35,6 +36,7 @@ from choral.tables.encoder import Encoder, about_encoder
 from choral.tables.reading import Table
 from choral.tables.records import Labels, Records, Split, by, names_in
 from choral.tables.sources import Dataset, encode_labels, read_one, with_outcome
+from choral.trees import lists_of
 
 FORMAT, UNSIGNED = 2, 1  # of studies and invitations: now with the server's key, and before
 LONGEST_ANSWER = 2**16 + 8  # numbers in a deployed answer to a question: the largest table, its rows and its checks
@@ -361,10 +363,9 @@ class Agreement:
             codec=self.settled.codec,
             parameters=self.settled.trained.size,
             plan=self.run_name,
-            probes=self.plan.probes,
-            opened_turns=self.plan.opened_turns,
             hybrid=self.hybrid,
-            trees=self.trees,
+            lists=lists_of(self.roster) if self.trees else WHOLE,
+            extension=extension_of(self.plan),
         )
 
     @property

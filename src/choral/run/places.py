@@ -24,10 +24,10 @@ from choral.core.errors import ConfigError, SumError
 from choral.core.keys import Identity, Roster
 from choral.core.masks import Stream, Words, ring
 from choral.core.messages import Turn
-from choral.core.probing import SeedOf
 from choral.core.terms import Terms
 from choral.core.vault import Vault
 from choral.federation import Step
+from choral.probes import extension_of
 from choral.record import (
     DEVICES,
     About,
@@ -293,8 +293,7 @@ def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
         codec=study.codec,
         parameters=study.trained.size,
         plan=study.plan.digest,
-        probes=study.plan.probes,
-        opened_turns=study.plan.opened_turns,
+        extension=extension_of(study.plan, partial(seed_from, study.seed) if study.seeded else None),
     )
 
 
@@ -316,16 +315,9 @@ class Rehearsed(OneProcess):
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
-            self.recorded.devices[number] = Device(
-                self.terms, vault, train=train, charge=charge, encode=encode, seed_of=self._seed_of
-            )
+            self.recorded.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
         turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
         return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
-
-    @property
-    def _seed_of(self) -> SeedOf | None:
-        """Where a run can be repeated, so can its probes; else they follow from the uploads."""
-        return partial(seed_from, self.study.seed) if self.study.seeded else None
 
     def _charger(self, number: int) -> Callable[[int, int], Any]:
         return lambda round_number, attempt: self.books.charge(number, round_number=round_number, attempt=attempt)
@@ -375,9 +367,12 @@ class Rehearsed(OneProcess):
         """The sum that the server opens."""
         self.recorded.last.clear()
         turn, wire, guard = Turn(round_number, attempt), Wire(self.terms, self.transport), self.guard
-        inquiry = None if guard is None else guard.inquiry(turn, self._seed_of)
-        opened = wire.attempt(turn, cohort, parameters, inquiry=inquiry)
-        self.probed = None if guard is None else guard.noted(wire.asked, opened, drawn=self._seed_of is None)
+        if guard is None:
+            opened = wire.attempt(turn, cohort, parameters)
+        else:
+            probing = guard.probing(turn)
+            opened = wire.attempt(turn, cohort, parameters, round_of=probing.round)
+            self.probed = guard.noted(probing, opened, drawn=not self.study.seeded)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:

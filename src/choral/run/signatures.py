@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.end_of_run import Closing, SignedEnd, sign_end
 from choral.core.keys import Bundle, Identity, Roster, digest
 from choral.core.ledger import Ledger
+from choral.core.signed import Closing, SignedEnd, sign_end
 from choral.core.terms import MODEL_TYPE
 from choral.core.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.record import DEVICES, SIGNATURES, Outcome, Signatures, Signer, inside, traits

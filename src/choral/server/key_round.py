@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from choral.core.errors import ChoralError, NotReadyError
-from choral.core.findings import Findings
 from choral.core.hybrid import WRAPPED_SIZE, check_public, require_available
 from choral.core.messages import (
     Agreed,
@@ -20,8 +19,9 @@ from choral.core.messages import (
     pack,
     unpack_for,
 )
-from choral.core.pairing import offer_fields
+from choral.core.signed import offer_fields
 from choral.core.terms import Terms
+from choral.server.findings import Findings
 from choral.server.muster import read, where
 
 
@@ -60,7 +60,7 @@ class KeyRound:
             self.findings.refuse(sender, message)
         elif isinstance(message, self._asked):
             if isinstance(message, Offer):
-                fields = offer_fields(self.terms, self.turn, message.key)
+                fields = offer_fields(self.terms.digest, self.turn, message.key)
                 self.terms.whole.bundles[sender].check(message.signature, *fields)
                 check_public(message.key)  # or every other device would refuse the agreement for its sake
             elif isinstance(message, Wrapped):

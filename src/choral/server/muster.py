@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from choral.core.errors import ChoralError, NotReadyError, PlanError
-from choral.core.findings import Findings
 from choral.core.messages import Call, Inquire, Message, Ready, Refusal, Turn, Vector, decode, encode, malformed
 from choral.core.terms import Terms
+from choral.server.findings import Findings
 
 
 class Muster:

@@ -7,10 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from choral.core.bonds import Bond, check_words, edge_mask, lanes_hold, left_out, quarrels
 from choral.core.codec import Integers
 from choral.core.errors import ChoralError, SumError, TrustError
-from choral.core.findings import Findings
 from choral.core.keys import KEY_SIZE, fingerprint, unseal
 from choral.core.masks import Mask, ring, self_mask
 from choral.core.messages import (
@@ -19,11 +17,7 @@ from choral.core.messages import (
     Edges,
     Final,
     Message,
-    Open,
-    OpenedKeys,
     Opening,
-    Probe,
-    ProbeAnswer,
     Ready,
     Refusal,
     Turn,
@@ -31,18 +25,16 @@ from choral.core.messages import (
     Vector,
     encode,
     malformed,
-    pack,
     pack_numbers,
     unpack_for,
 )
-from choral.core.paths import announced
-from choral.core.probing import AskedProbes, Probes, faults
 from choral.core.shares import commitment, recover
-from choral.core.terms import Cohort, context_of
+from choral.core.terms import Bond, Cohort, check_words, context_of
+from choral.server.findings import Findings, edge_mask, lanes_hold, left_out, quarrels
 from choral.server.muster import Muster, read, where
 from choral.server.uploads import Uploads
 
-Stage = Literal["upload", "probe", "edges", "final", "open", "done"]
+Stage = Literal["upload", "probe", "edges", "final", "open", "done"]  # "probe" and "open" in `choral.probes` only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +70,8 @@ class Round:
         *,
         following: Muster | None = None,
         uploads: Uploads | None = None,
-        inquiry: Probes | None = None,
     ) -> None:
         muster.close()
-        self.inquiry = inquiry or Probes()
-        self.asked: AskedProbes | None = None  # the probes of the turn, once they are drawn
         self.terms, self.turn, self.following = muster.terms, muster.turn, following
         self.findings = Findings(terms=self.terms)
         self.stage: Stage = "upload"
@@ -96,12 +85,8 @@ class Round:
         self._kept = uploads or Uploads(self.terms.codec.word_bits)
         self._edges: dict[int, dict[int, bytes]] = {}
         self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
-        self._left_out: set[int] = set()  # before the probes
         self._own_masks: dict[int, Mask] = {}
-        self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened
-        self._held: Sum | None = None  # until an audit is over
-        self._failed: SumError | None = None
-        self._outbox = announced(self.terms, self.turn, self._nonces, model)
+        self._outbox = self.terms.lists.announced(self.terms, self.turn, self._nonces, model)
 
     @property
     def included(self) -> tuple[int, ...]:
@@ -132,10 +117,6 @@ class Round:
         match message, self.stage:
             case Upload(), "upload" if sender not in self._uploads:
                 self._add(sender, message, vector)
-            case ProbeAnswer(), "probe" if self.asked is not None:
-                self.asked.take(sender, message)
-            case OpenedKeys(), "open" if sender not in self._pairs:
-                self._take_pairs(sender, message)
             case Edges(), "edges" if sender not in self._edges:
                 self._take_edges(sender, message)
             case Opening(), "final" if sender not in self._keys:
@@ -187,75 +168,22 @@ class Round:
         """Time is up for this step: go on with those who answered, or raise SumError."""
         if self.stage == "upload":
             silent = self._misled() | (self._nonces.keys() - self._uploads.keys())
-            self._left_out = silent | self._lying(silent)
-            if self.terms.probes:
-                self._probe()
-            else:
-                self._drop(self._left_out, "sent a masked update")
-        elif self.stage == "probe":
-            self._drop(self._left_out | self._judged(), "answered their probes")
+            self._close_uploads(silent | self._lying(silent))
         elif self.stage == "edges":
             self._drop(set(self.included) - self._edges.keys(), "revealed the masks of the dropped")
         elif self.stage == "final":
             self._finish()
-        elif self.stage == "open":
-            self._take_apart()
 
-    def _probe(self) -> None:
-        """Ask everybody whose upload is here and of use: all of them are fixed by now, and nobody knew the probes."""
-        left = [number for number in self._cohort.numbers if number not in self._left_out]
-        if len(left) < self.terms.secure.smallest_sum:
-            raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
-        uploads = ((number, self._kept.vectors[number]) for number in left)  # one at a time: some may be in a file
-        self.asked = AskedProbes.of(self._cohort, uploads, self.inquiry)
-        probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
-        self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
+    def _close_uploads(self, left_out: set[int]) -> None:
+        """Go on without those who sent no upload, or one that is of no use."""
+        self._drop(left_out, "sent a masked update")
 
-    def _judged(self) -> set[int]:
-        """Who is left out by the answers: the silent, and as many of the refused as the sum can spare."""
-        assert self.asked is not None  # noqa: S101 - set when this stage began
-        answers = self.asked.answers
-        most = max(0, len(answers) - self.terms.secure.smallest_sum)
-        return {*(self.asked.digests.keys() - answers.keys()), *self.inquiry.judge(answers, most)}
+    def _final(self) -> None:
+        """FINAL is out: from now on no upload is taken back."""
+        self._kept.vectors.clear()
 
     def _finish(self) -> None:
-        """The sum; where it fails its checks, and for an audit, the turn is opened before anything else happens."""
-        openable = self.terms.opened_turns > 0
-        try:
-            self._held = self._open()
-        except SumError as error:
-            if not (self._own_masks and openable):
-                raise
-            self._failed = error
-        if self._failed is not None or (self.inquiry.audit and openable):
-            self.stage, self._outbox = "open", dict.fromkeys(self.included, encode(Open(turn=self.turn)))
-        else:
-            self.sum, self.stage, self._outbox = self._held, "done", {}
-
-    def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
-        """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
-        keys = unpack_for(message.keys, KEY_SIZE, set(self._cohort.neighbours(sender)))
-        laid, context = self._bonds[sender], self._cohort.context
-        right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
-        if right != keys:
-            self.findings.name(sender, "revealed another mask key than it had laid down")
-        self._pairs[sender] = right
-
-    def _take_apart(self) -> None:
-        """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
-        found = faults(
-            self.asked, self._cohort, self.included, self._kept.vectors, self._own_masks, self._edges, self._pairs
-        )
-        for number, fault in found.items():
-            self.findings.name(number, fault)
-        self._kept.vectors.clear()
-        named = self.findings.named.keys() & set(self.included)
-        self.stage, self._outbox = "done", {}
-        if self._failed is None and not named:
-            self.sum = self._held
-            return
-        failed = self._failed or SumError("CH505", "an audit found false uploads or answers.")
-        raise self._discarded(failed.code, f"{failed.what} The turn was opened, and {len(named)} are named;")
+        self.sum, self.stage, self._outbox = self._open(), "done", {}
 
     def _misled(self) -> set[int]:
         """The devices that were shown another round, by the ctx that they masked for; the others' ctx is the turn's.
@@ -302,8 +230,7 @@ class Round:
             self._outbox = dict.fromkeys(included, encode(Drop(turn=self.turn, dropped=pack_numbers(self._dropped))))
         else:
             self.stage, self._outbox = "final", self._final_outbox()
-            if not self.terms.opened_turns:
-                self._kept.vectors.clear()
+            self._final()
 
     def _final_outbox(self) -> dict[int, bytes]:
         following = self.following
@@ -326,10 +253,12 @@ class Round:
             # All keys are right, so nothing says whose words are false.
             what = f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
             raise self._discarded(error.code, what) from None
-        if self.asked is not None and not self.asked.belong_to(integers, self.included):
-            raise self._discarded("CH505", "the answers to the probes are not those of the opened sum;")
+        self._check_sum(integers)
         included = tuple(terms.ids[number] for number in self.included)
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
+
+    def _check_sum(self, integers: Integers) -> None:
+        """Nothing, or the SumError of a sum that something else belies."""
 
     def _self_masks(self) -> dict[int, Mask]:
         """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""

@@ -1,4 +1,4 @@
-"""Who speaks: each frame of a deployment's server is signed for one device, and each answer by that device's card.
+"""All that identity keys sign: readiness, refusals, offers, the end of a run, and the frames of a deployment.
 
 What carries frames between machines may let others speak: on a network with many nodes, one node can hand another a
 message as if the server had sent it. So a frame travels behind a head and an answer behind another:
@@ -12,24 +12,166 @@ words that start there are added three times as fast. The frames inside stay as 
 """
 
 import hashlib
+import os
 import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from choral.core.errors import TrustError
-from choral.core.keys import Bundle, Identity, framed
-from choral.core.messages import SIGNATURE_BYTES, Vector
+from choral.core.keys import Bundle, Identity, digest, framed
+from choral.core.messages import SIGNATURE_BYTES, Refusal, Turn, Vector
 
+# What such a code tells of is the device's own affair: its table, ledger, update, training or disk.
+_OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
+SIGNED = "end of run"
+SALT_BYTES = 16
+END = Turn(2**32 - 1, 2**32 - 1)  # a device that has signed the end of a run takes no turn after this one
 VERSION = 1
 FROM_SERVER, FROM_DEVICE = b"chrs", b"chra"
 _SERVER_FRAME, _ANSWER = "server frame", "device answer"  # labels of what is signed
 REQUEST = struct.Struct("<4sHH32sQQ")  # magic, version, zeros, study, device, counter
 _REPLY = struct.Struct("<4sHH")  # magic, version, zeros
 REQUEST_HEAD, ANSWER_HEAD = REQUEST.size + SIGNATURE_BYTES, _REPLY.size + SIGNATURE_BYTES
+
+
+def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
+    """What a device signs as it says that it is ready: a label, the turn and its ν.
+
+    Not the terms: a device that approved others must be able to say so, and masks are bound to them anyway.
+    """
+    return "ready", _of(turn), nonce
+
+
+def refusal_fields(turn: Turn, code: str, cause: int | None) -> tuple[str, *tuple[bytes, ...]]:
+    """What a device signs as it refuses: a label, the turn, the code, and whose doing it was."""
+    return (
+        "refusal",
+        _number(turn.round) + _number(turn.attempt),
+        code.encode(),
+        b"" if cause is None else _number(cause),
+    )
+
+
+def signed_refusal(identity: Identity, number: int, turn: Turn, code: str, *, blamed: int | None = None) -> Refusal:
+    """A device's signed no, which says whose doing it was: its own, that of the blamed peer, or the server's."""
+    cause = number if code.startswith(_OWN) else blamed
+    signature = identity.sign(*refusal_fields(turn, code, cause))
+    return Refusal(turn=turn, device=number, code=code, cause=cause, signature=signature)
+
+
+def _of(turn: Turn) -> bytes:
+    return _number(turn.round) + _number(turn.attempt)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def offer_fields(terms: bytes, turn: Turn, key: bytes) -> tuple[str, *tuple[bytes, ...]]:
+    """What a device signs as it offers a key: a label, the terms, the first turn that it is for, and the key."""
+    return "offer", terms, _of(turn), key
+
+
+class ChargeReceipt(Protocol):
+    """What a ledger returns once a charge is durable."""
+
+    @property
+    def entries(self) -> int:
+        """How long the ledger is."""
+
+    @property
+    def seal(self) -> str:
+        """How it ends."""
+
+
+# How many uploads of this run the ledger has paid for, and how the ledger ends now.
+Account = Callable[[], tuple[int, ChargeReceipt]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closing:
+    """What a device states when a run ends.
+
+    It knows by itself which run it took part in and with whom (`run`, `roster`), how many uploads its ledger has paid
+    for (`paid`), and how that ledger ends (`receipt`, a commitment). It was handed the final parameters (`model`, their
+    SHA-256) and the digest of the run's record (`record`). It can't check these two; by its signature nobody can put
+    others in their place later.
+    """
+
+    run: str
+    roster: bytes
+    record: bytes
+    model: bytes
+    paid: int
+    receipt: bytes
+
+    @property
+    def fields(self) -> tuple[bytes, ...]:
+        """The fields under the signature, in their order."""
+        return self.run.encode(), self.roster, self.record, self.model, str(self.paid).encode(), self.receipt
+
+    def signed_by(self, identity: Identity) -> bytes:
+        """The device's signature under the statement."""
+        return identity.sign(SIGNED, *self.fields)
+
+    def check(self, bundle: Bundle, signature: bytes) -> None:
+        """Nothing if this device signed the statement, else a TrustError.
+
+        >>> a = Identity.fresh("a")
+        >>> closing = Closing(run="9f3c", roster=b"r", record=b"d", model=b"m", paid=3, receipt=b"c")
+        >>> closing.check(a.bundle, closing.signed_by(a))
+        """
+        bundle.check(signature, SIGNED, *self.fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedEnd:
+    """What a device keeps of the end that it signed: with the salt it can show which receipt it meant."""
+
+    closing: Closing
+    signature: bytes
+    entries: int
+    seal: str
+    salt: bytes
+
+
+def committed(entries: int, seal: str, salt: bytes) -> bytes:
+    """A ledger's receipt behind a salt.
+
+    A bare seal would tell too much: it is a hash over few unknowns, so whoever has it can try out how many rows the
+    device has. With the salt, which nobody else knows, the device can show later which receipt it meant.
+
+    >>> committed(3, "9f3c", b"salt") == committed(4, "9f3c", b"salt")
+    False
+    """
+    return digest("receipt", salt, str(entries).encode(), seal.encode())
+
+
+def sign_end(
+    identity: Identity, *, run: str, roster: bytes, record: bytes, model: Vector, paid: int, entries: int, seal: str
+) -> SignedEnd:
+    """The end of a run, signed by this device; `entries` and `seal` are its ledger's receipt.
+
+    >>> a = Identity.fresh("a")
+    >>> end = sign_end(a, run="9f3c", roster=b"", record=b"", model=b"", paid=1, entries=2, seal="77")
+    >>> end.closing.check(a.bundle, end.signature)
+    """
+    salt = os.urandom(SALT_BYTES)
+    closing = Closing(
+        run=run,
+        roster=roster,
+        record=record,
+        model=hashlib.sha256(model).digest(),
+        paid=paid,
+        receipt=committed(entries, seal, salt),
+    )
+    signature = closing.signed_by(identity)
+    return SignedEnd(closing=closing, signature=signature, entries=entries, seal=seal, salt=salt)
 
 
 def _hashed(frame: Vector) -> bytes:
