@@ -18,8 +18,7 @@ import numpy as np
 from choral.backends.wire import Wire
 from choral.core.codec import Codec
 from choral.core.device import Device
-from choral.core.hybrid import HYBRID
-from choral.core.keys import Identity, Roster
+from choral.core.keys import HYBRID, Identity, Roster
 from choral.core.messages import Turn, Vector
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms

@@ -34,10 +34,9 @@ from choral.backends.wire import Wire
 from choral.core.codec import Codec
 from choral.core.costs import Costs
 from choral.core.device import Device, Update
-from choral.core.graph import sparse
 from choral.core.keys import Bundle, Identity, Roster
 from choral.core.ledger import Charge, Ledger, Receipt
-from choral.core.masks import Words
+from choral.core.masks import Words, sparse
 from choral.core.messages import Paths, Turn, Vector, decode
 from choral.core.plan import Budget, Plan
 from choral.core.terms import Terms

@@ -15,8 +15,8 @@ import numpy as np
 
 from bench.harness import growth, print_figures
 from bench.secure_sum import Case, Cohort
-from choral.core.graph import sparse
 from choral.core.keys import Identity, Roster
+from choral.core.masks import sparse
 from choral.core.shares import fresh_secret, join, split
 
 DEVICES, COHORT, LINK = 10**6, 10**4, 10e9  # n, r, and bits a second of the server's network

@@ -34,9 +34,8 @@ from numpy.typing import NDArray
 from bench.setup import python_of
 from choral.core.codec import Codec, mean
 from choral.core.device import Device
-from choral.core.graph import sparse
 from choral.core.keys import Identity, Roster
-from choral.core.masks import add_masks, pair_mask
+from choral.core.masks import add_masks, pair_mask, sparse
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms

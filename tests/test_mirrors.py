@@ -33,7 +33,7 @@ def modules():
 
 
 def has_a_file_of_its_name(parts):
-    """As tests/protocol/test_bonds.py for choral.core.bonds; deeper names are joined, as test_flower_gate.py."""
+    """As tests/protocol/test_bonds.py for choral.protocol.bonds; deeper names are joined, as test_flower_gate.py."""
     room, rest = (parts[:1], parts[1:]) if len(parts) > 1 else ((), parts)
     return TESTS.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from choral.core.bonds import Bond
 
 from choral.core.errors import SumError, TrustError
 from choral.core.keys import KEY_SIZE, PairSecret, envelope_key, unseal
@@ -26,7 +25,7 @@ from choral.core.messages import (
     unpack,
 )
 from choral.core.shares import commitment, join
-from choral.core.terms import Cohort, context_of
+from choral.core.terms import Bond, Cohort, context_of
 from choral.server.muster import Muster
 from tests.protocol.world import FIRST, World
 

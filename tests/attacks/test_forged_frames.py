@@ -8,7 +8,7 @@ import pytest
 from choral.backends import relay
 from choral.cli import main
 from choral.cli.server import tell_changes
-from choral.core import hybrid
+from choral.core import keys as hybrid
 from choral.core.errors import DeploymentError, StorageError, TrustError
 from choral.core.ledger import Ledger
 from choral.core.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from choral.core import device as device_module
-from choral.core.bonds import check_words
 from choral.core.errors import SumError
 from choral.core.masks import Stream
 from choral.core.messages import Edges, Opening, Turn, Upload, encode, pack, unpack
 from choral.core.plan import SecureSum
 from choral.core.shares import split
+from choral.core.terms import check_words
 from tests.protocol.world import World
 
 FOUR = SecureSum(cohort=4, smallest_sum=3, threshold=2)

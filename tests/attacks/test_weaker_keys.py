@@ -97,7 +97,7 @@ def test_hybrid_keys_with_a_card_that_does_not_offer_them_are_refused(consortium
 
 
 def test_a_site_without_ml_kem_offers_nothing_and_takes_no_such_study(consortium, tmp_path, monkeypatch):
-    for room in ("choral.deploy.site", "choral.core.hybrid"):
+    for room in ("choral.deploy.site", "choral.core.keys"):
         monkeypatch.setattr(f"{room}.available", lambda: False)
     assert Home.join(tmp_path / "old", consortium.invitation, "moor").card().offers == ()
     assert refusal(consortium, consortium.study / "study.toml").code == "CH611"

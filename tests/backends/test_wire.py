@@ -10,7 +10,7 @@ import pytest
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, UploadStore
 from choral.core.errors import SumError
-from choral.core.graph import sparse
+from choral.core.masks import sparse
 from choral.core.messages import Turn
 from tests.protocol.world import FIRST, SilentTransport, World
 

@@ -468,24 +468,25 @@ MUTANTS = [
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
     # Keys
-    bug("chains that stay before the turn", "choral.core.pairing:ChainPairs.stepped",
+    bug("chains that stay before the turn", "choral.core.device:ChainPairs.stepped",
         "msgspec.structs.replace(memory, chains=after)", "memory",
         STOLEN + "test_with_keys_that_are_erased_turn_by_turn_it_opens_none"),
-    bug("the key of a round survives it", "choral.core.ratchet:Chains.taken",
+    bug("the key of a round survives it", "choral.core.keys:Chains.taken",
         "(_step(round_key, _ROUND), _step(round_key, _ATTEMPTS))", "(round_key, _step(round_key, _ATTEMPTS))",
         "tests/secagg/test_ratchet.py::"
         "test_what_is_kept_after_a_turn_is_none_of_its_keys_nor_of_those_that_lead_to_them"),
     bug("keys outlive their run", "choral.core.device:Device._close",
         "self.vault.change(turn=END, chains=None, asking=None)", "self.vault.change(turn=END)",
         STOLEN + "test_the_end_of_a_run_erases_what_is_left"),
-    bug("only X25519 is in the roots", "choral.core.hybrid:pair_roots", "shared + inner", "shared",
+    bug("only X25519 is in the roots", "choral.core.keys:pair_roots", "shared + inner", "shared",
         "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
-    bug("offers that nobody signed", "choral.core.pairing:Offering._wrap",
-        "terms.whole.bundles[number].check(\n    offer[PUBLIC_SIZE:], *offer_fields(terms.digest, message.turn, keys[number]))",
+    bug("offers that nobody signed", "choral.core.device:Offering._wrap",
+        "terms.whole.bundles[number].check(\n"
+        "    offer[PUBLIC_SIZE:], *offer_fields(terms.digest, message.turn, keys[number]))",
         "pass",
         "tests/protocol/test_pairing.py::"
         "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),
-    bug("an old offer once more", "choral.core.pairing:Offering._wrap",
+    bug("an old offer once more", "choral.core.device:Offering._wrap",
         "keys.get(self.number) != key.public", "False",
         "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
     bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",

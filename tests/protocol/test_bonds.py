@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from choral.core.bonds import Bond, check_words, edge_mask, lanes_hold, left_out, quarrels
 from choral.core.errors import TrustError
 from choral.core.keys import seal
 from choral.core.masks import Stream, add_masks, pair_mask
 from choral.core.messages import pack
 from choral.core.plan import SecureSum
 from choral.core.shares import SHARE_SIZE
+from choral.core.terms import Bond, check_words
+from choral.server.findings import edge_mask, lanes_hold, left_out, quarrels
 from tests.protocol.world import World
 
 CONTEXT = bytes(range(32))

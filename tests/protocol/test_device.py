@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from choral.core.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
-from choral.core.graph import sparse
 from choral.core.keys import Identity
+from choral.core.masks import sparse
 from choral.core.messages import (
     Call,
     Drop,

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.core import envelope
+from choral.core import signed as envelope
 from choral.core.errors import TrustError
 from choral.core.keys import Identity
 from choral.core.signed import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered

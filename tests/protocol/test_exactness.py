@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral.core.errors import SumError
-from choral.core.graph import sparse
+from choral.core.masks import sparse
 from choral.core.plan import SecureSum
 from tests.cases import cases
 from tests.protocol.world import SilentTransport, World

@@ -2,9 +2,9 @@
 
 import pytest
 
+from choral.core.device import offer_fields
 from choral.core.errors import NotReadyError
 from choral.core.messages import Offer, Turn, Wrapped, encode
-from choral.core.pairing import offer_fields
 from choral.core.plan import SecureSum
 from choral.server.key_round import KeyRound
 from tests.protocol.world import FIRST, SilentTransport, World

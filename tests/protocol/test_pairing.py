@@ -2,9 +2,9 @@
 
 import pytest
 
-from choral.core.hybrid import HybridKey
+from choral.core.device import offer_fields
+from choral.core.keys import HybridKey
 from choral.core.messages import Agreed, Gather, Offer, Offers, Refusal, Turn, Wrapped, Wraps, encode, pack, unpack
-from choral.core.pairing import offer_fields
 from choral.core.plan import SecureSum
 from choral.core.terms import OFFER_BYTES
 from choral.core.vault import Vault

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from choral.core.errors import PlanError
-from choral.core.graph import sparse
+from choral.core.masks import sparse
 from choral.core.messages import Call, Omega, Paths, Turn, decode, encode
 from choral.core.vault import Vault
 from choral.trees.lists import Member

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choral.core import probing
 from choral.core.errors import SumError
 from choral.core.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
 from choral.core.plan import SecureSum
+from choral.probes import round as probing
 from choral.probes.projections import answers_of
 from choral.probes.round import Inquiry
 from choral.server.round import Round

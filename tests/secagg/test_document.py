@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from choral.core import messages
-from choral.core.graph import failure_bits, sparse
+from choral.core.masks import failure_bits, sparse
 from choral.core.plan import SecureSum
 
 TEXT = (Path(__file__).parents[2] / "docs" / "secure-sum.md").read_text(encoding="utf-8")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from choral.core import masks as masks_module
 from choral.core.errors import SumError
-from choral.core.graph import Graph
 from choral.core.keys import Identity, PairSecret
 from choral.core.masks import (
     CHUNK_BYTES,
+    Graph,
     Mask,
     Stream,
     add_masks,

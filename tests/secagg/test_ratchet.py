@@ -3,9 +3,8 @@
 import pytest
 
 from choral.core.errors import TrustError
-from choral.core.keys import envelope_key, seal, unseal
+from choral.core.keys import MOST_STEPS, Chains, envelope_key, pair_of_turn, seal, unseal
 from choral.core.masks import pair_mask
-from choral.core.ratchet import MOST_STEPS, Chains, pair_of_turn
 
 ROOT = bytes(range(32))
 

@@ -4,9 +4,8 @@ import numpy as np
 
 from choral.core import shares
 from choral.core.codec import Codec
-from choral.core.graph import Graph
 from choral.core.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint, unseal
-from choral.core.masks import Mask, Stream, add_masks, pair_mask, ring, round_context, self_mask
+from choral.core.masks import Graph, Mask, Stream, add_masks, pair_mask, ring, round_context, self_mask
 
 unhex = bytes.fromhex
 

@@ -6,11 +6,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.device import Device
+from choral.core.device import Device, Respondent
 from choral.core.errors import TrustError
 from choral.core.keys import Bundle
 from choral.core.messages import Turn, Vector
-from choral.core.respondent import Respondent
 from choral.core.signed import Speaker, answer_in
 from choral.core.terms import Terms
 from choral.server.findings import Findings

@@ -2,19 +2,35 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.errors import ChoralError, LedgerError, StorageError, SumError
-from choral.core.keys import Identity, PairSecret, envelope_key, seal
+from choral.core.codec import Codec
+from choral.core.errors import ChoralError, LedgerError, StorageError, SumError, TrustError
+from choral.core.keys import (
+    PUBLIC_SIZE,
+    WRAPPED_SIZE,
+    Bundle,
+    Chains,
+    HybridKey,
+    Identity,
+    PairSecret,
+    digest,
+    envelope_key,
+    no_keys,
+    pair_of_turn,
+    pair_roots,
+    seal,
+)
 from choral.core.masks import Mask, Stream, Words, add_masks, pair_mask, ring, self_mask
 from choral.core.messages import (
     NONCE_BYTES,
     QUESTIONS,
+    Agreed,
     Call,
     Close,
     CloseEarly,
@@ -23,7 +39,9 @@ from choral.core.messages import (
     Ending,
     Final,
     Gather,
+    Inquire,
     Message,
+    Offer,
     Offers,
     Omega,
     Open,
@@ -36,6 +54,7 @@ from choral.core.messages import (
     Turn,
     Upload,
     Vector,
+    Wrapped,
     Wraps,
     decode,
     encode,
@@ -44,11 +63,201 @@ from choral.core.messages import (
     pack,
     unpack,
 )
-from choral.core.pairing import CardPairs, ChainPairs, Offering, Pairs
+from choral.core.plan import SecureSum
 from choral.core.shares import commitment, fresh_secret, split
-from choral.core.signed import END, Account, ChargeReceipt, SignedEnd, ready_fields, sign_end, signed_refusal
-from choral.core.terms import MOST_CHARGED, Bond, Cohort, Extension, Live, Terms, another_charge, check_words, refused
-from choral.core.vault import MOST_ROOTS, Vault
+from choral.core.signed import (
+    END,
+    Account,
+    ChargeReceipt,
+    SignedEnd,
+    offer_fields,
+    ready_fields,
+    sign_end,
+    signed_refusal,
+)
+from choral.core.terms import (
+    MOST_CHARGED,
+    OFFER_BYTES,
+    Bond,
+    Cohort,
+    Extension,
+    Live,
+    Terms,
+    another_charge,
+    check_words,
+    refused,
+)
+from choral.core.vault import MOST_ROOTS, Memory, Vault
+
+
+class Pairs(Protocol):
+    """What a device asks of its keys; `blamed` is the peer with whom no keys could be agreed on."""
+
+    blamed: int | None
+
+    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
+        """The secrets with all neighbours in a turn; nothing is durable yet."""
+
+    def stepped(self, memory: Memory, turn: Turn) -> Memory:
+        """The memory with the keys that must be written with the turn, before anything of it is sent."""
+
+
+class CardPairs:
+    """Secrets from the X25519 keys on the cards: agreed when first needed, and the same in all turns of a roster."""
+
+    def __init__(self, terms: Terms, identity: Identity, memory: Memory) -> None:
+        self.blamed: int | None = None
+        self._terms, self._identity = terms, identity
+        self._agreed = {peer: PairSecret.read(identity.id, peer, data) for peer, data in memory.pairs.items()}
+
+    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
+        """The secrets with all neighbours."""
+        own = self._terms.number_of(self._identity)
+        return {peer: self._pair(peer, cohort.bundle(peer)) for peer in cohort.neighbours(own)}
+
+    def stepped(self, memory: Memory, turn: Turn) -> Memory:  # noqa: ARG002 - they are the same in every turn
+        """The memory with all that was agreed so far."""
+        return msgspec.structs.replace(memory, pairs={peer: pair.data for peer, pair in self._agreed.items()})
+
+    def _pair(self, peer: int, bundle: Bundle) -> PairSecret:
+        if bundle.id not in self._agreed:
+            try:
+                self._agreed[bundle.id] = self._identity.pair(bundle, self._terms.roster_digest)
+            except TrustError:
+                self.blamed = peer
+                raise
+        return self._agreed[bundle.id]
+
+
+class ChainPairs:
+    """Secrets from chains in the vault, which are hashed past a turn in the same write that remembers the turn."""
+
+    def __init__(self, terms: Terms, identity: Identity, vault: Vault) -> None:
+        self.blamed: int | None = None
+        self._terms, self._id, self._vault = terms, identity.id, vault
+        self._after: tuple[Turn, Chains] | None = None
+
+    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
+        """The secrets with all neighbours; CH612 where nothing was agreed with one of them."""
+        memory, turn, ids = self._vault.memory, cohort.turn, self._terms.ids
+        chains = memory.asking if turn.asks else memory.chains
+        neighbours = cohort.neighbours(self._terms.numbers[self._id])
+        if chains is None or any(ids[peer] not in chains.keys for peer in neighbours):
+            raise no_keys("no keys were agreed on with some device of the cohort.")
+        keys, after = chains.taken(turn.round, turn.attempt)
+        self._after = turn, after
+        return {peer: pair_of_turn(self._id, ids[peer], keys[ids[peer]]) for peer in neighbours}
+
+    def stepped(self, memory: Memory, turn: Turn) -> Memory:
+        """The memory with the chains after the turn: from now on nobody can compute its keys from the vault."""
+        prepared, self._after = self._after, None
+        if prepared is None or prepared[0] != turn:
+            raise no_keys("the turn's keys were not taken.")  # it must not be paid for, or its keys could be used twice
+        after = prepared[1]
+        if turn.asks:
+            return msgspec.structs.replace(memory, asking=after)
+        return msgspec.structs.replace(memory, chains=after)
+
+
+@dataclass(frozen=True)
+class _Offered:
+    """An agreement under way; it lives in memory only, so a restart leaves the device out of it."""
+
+    turn: Turn
+    key: HybridKey
+    keys: Mapping[int, bytes] = field(default_factory=dict)  # of everybody in it
+    inner: Mapping[int, bytes] = field(default_factory=dict)  # the secrets in this device's own ciphertexts
+    wrapped: Mapping[int, bytes] = field(default_factory=dict)
+    session: bytes = b""
+
+
+class Offering:
+    """A device's half of an agreement: GATHER → OFFER, OFFERS → WRAPPED, WRAPS → AGREED."""
+
+    def __init__(self, terms: Terms, identity: Identity, vault: Vault) -> None:
+        self._terms, self._identity, self._vault = terms, identity, vault
+        self.number = terms.number_of(identity)
+        self.blamed: int | None = None
+        self._under_way: _Offered | None = None
+
+    def answer(self, message: Gather | Offers | Wraps) -> Offer | Wrapped | Agreed:
+        """The reply to a message of the agreement, or a refusal, which ends it for this device."""
+        if not self._terms.hybrid:
+            raise refused("this study's keys are those of the cards.")
+        if self._vault.memory.turn == END:
+            raise refused("this run has ended here, and its keys are erased.")
+        under_way, self._under_way = self._under_way, None
+        if isinstance(message, Gather):
+            if message.terms != self._terms.digest:
+                raise refused("the server's plan is not the one that was approved here.", code="CH603")
+            return self._offer(message.turn)
+        if under_way is None or under_way.turn != message.turn:
+            raise refused("this device has offered no key for this agreement, or was restarted since.")
+        if isinstance(message, Offers):
+            return self._wrap(under_way, message)
+        return self._agree(under_way, message)
+
+    def _offer(self, turn: Turn) -> Offer:
+        key = HybridKey.fresh()
+        self._under_way = _Offered(turn, key)
+        signature = self._identity.sign(*offer_fields(self._terms.digest, turn, key.public))
+        return Offer(turn=turn, device=self.number, key=key.public, signature=signature)
+
+    def _wrap(self, offered: _Offered, message: Offers) -> Wrapped:
+        """Check everybody's offer, and make a ciphertext for each device after this one."""
+        terms, key = self._terms, offered.key
+        offers = unpack(message.offers, OFFER_BYTES, most=len(terms.ids))
+        if len(offers) < terms.secure.smallest_sum or max(offers) >= len(terms.ids):
+            raise refused(f"an agreement of {len(offers)} devices, or with some that are not enrolled.")
+        keys = {number: offer[:PUBLIC_SIZE] for number, offer in offers.items()}
+        if keys.get(self.number) != key.public:
+            raise refused("an agreement without this device's key as it offered it.", code="CH604")
+        for number, offer in offers.items():
+            terms.whole.bundles[number].check(
+                offer[PUBLIC_SIZE:], *offer_fields(terms.digest, message.turn, keys[number])
+            )
+        wrapped, inner = {}, {}
+        for number in (number for number in keys if number > self.number):
+            self.blamed = number
+            wrapped[number], inner[number] = key.wrap(keys[number])
+        self.blamed = None
+        session = digest("agreement", terms.digest, message.offers)
+        self._under_way = _Offered(offered.turn, key, keys, inner, wrapped, session)
+        return Wrapped(turn=message.turn, device=self.number, ciphertexts=pack(wrapped))
+
+    def _agree(self, offered: _Offered, message: Wraps) -> Agreed:
+        """Begin new chains with everybody; the keys behind them are gone when this returns."""
+        before = {number for number in offered.keys if number < self.number}
+        theirs = unpack(message.ciphertexts, WRAPPED_SIZE, most=len(before))
+        if not theirs.keys() <= before:
+            raise refused("ciphertexts of devices that are not before this one in the agreement.")
+        wrapped = {**theirs, **offered.wrapped}
+        if len(wrapped) + 1 < self._terms.secure.smallest_sum:
+            raise refused(f"keys with {len(wrapped)} devices, too few for a sum.")
+        rounds, asking, ids = {}, {}, self._terms.ids
+        for number, ciphertext in wrapped.items():
+            self.blamed = number
+            rounds[ids[number]], asking[ids[number]] = self._roots(offered, number, ciphertext)
+        self.blamed = None
+        self._vault.change(
+            chains=Chains.begun(rounds, following=offered.turn.round),
+            asking=Chains.begun(asking, following=QUESTIONS),
+        )
+        return Agreed(turn=message.turn, device=self.number, session=offered.session)
+
+    def _roots(self, offered: _Offered, number: int, ciphertext: bytes) -> tuple[bytes, bytes]:
+        key, keys, ids = offered.key, offered.keys, self._terms.ids
+        inner = offered.inner[number] if number in offered.inner else key.unwrap(ciphertext)
+        low, high = sorted((self.number, number))
+        return pair_roots(
+            key.shared(keys[number]),
+            inner,
+            low=(ids[low], keys[low]),
+            high=(ids[high], keys[high]),
+            wrapped=ciphertext,
+            session=offered.session,
+        )
+
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
@@ -362,3 +571,77 @@ class Device:
         )
         closing, signature = signed.closing, signed.signature
         return Signed(turn=message.turn, device=self.number, paid=paid, receipt=closing.receipt, signature=signature)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """How a device will answer a question that it has checked: nothing is charged and no row is read before OMEGA."""
+
+    secure: SecureSum
+    codec: Codec
+    length: int
+    train: Train  # reads the table
+    encode: Encode  # adds the noise
+    charge: Charger
+    payable: Payable
+    state: int = 0  # the numbers of the public state that the question is asked at
+    check: Check | None = None  # of that state, before anything is charged
+
+
+# Checks a question, given as its canonical JSON; raises what a device has against it.
+Prepare = Callable[[bytes], Prepared]
+
+
+class Respondent:
+    """One enrolled device for questions: `answer` takes the frames of their turns, as a Device takes those of rounds.
+
+    A question that `prepare` refuses is refused when the device is called, so that nobody has paid for the turn.
+    """
+
+    def __init__(self, terms: Terms, vault: Vault, prepare: Prepare) -> None:
+        self.terms, self.vault, self._prepare = terms, vault, prepare
+        self._identity = Identity(vault.memory.id, vault.memory.secret)
+        self.number = terms.number_of(self._identity)
+        self.refusal: ChoralError | None = None
+        self._device: Device | None = None
+
+    def __repr__(self) -> str:
+        return f"Respondent({self._identity.id!r}, last question {self.vault.memory.asked})"
+
+    @property
+    def upload_bytes(self) -> int:
+        """The size of the masked answer to the question under way."""
+        return 0 if self._device is None else self._device.terms.upload_bytes
+
+    def answer(self, frame: Vector) -> Vector:
+        """The reply to a frame, or a signed Refusal; `refusal` keeps the reason here."""
+        turn = Turn(0, 0)
+        try:
+            size = 0 if self._device is None else self._device.terms.model_bytes
+            message, _ = decode(frame, vector_bytes=size, records_bytes=self.terms.records_bytes)
+            turn = message.turn
+            if isinstance(message, Inquire):
+                self._device = None  # whatever was under way has failed
+                self._device = self._prepared(message.question)
+                frame = encode(Call(turn=turn))
+            if self._device is None or not turn.asks:
+                raise refused("this device was not asked anything, or was restarted since.")
+        except ChoralError as error:
+            self.refusal = error
+            return encode(signed_refusal(self._identity, self.number, turn, error.code))
+        reply = self._device.answer(frame)
+        self.refusal = self._device.refusal or self.refusal
+        return reply
+
+    def _prepared(self, question: bytes) -> Device:
+        way = self._prepare(question)
+        terms = self.terms.asked(question, secure=way.secure, codec=way.codec, length=way.length, state=way.state)
+        return Device(
+            terms,
+            self.vault,
+            train=way.train,
+            charge=way.charge,
+            encode=way.encode,
+            payable=way.payable,
+            check=way.check,
+        )

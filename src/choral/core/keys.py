@@ -1,6 +1,8 @@
-"""Identities, signed bundles, rosters and what two devices agree on once. Knows bytes only.
+"""Identities, signed bundles, rosters, and what two devices agree on: once, or with keys that forget past turns.
 
-Every derivation starts with a versioned label and frames its fields by length, so that no two of them can meet.
+Every derivation starts with a versioned label and frames its fields by length, so that no two of them can meet. Keys
+that are agreed in a run come from X25519 and ML-KEM-768 together, so they are secret while either holds. Each pair has
+a chain over rounds, and within a round a chain over its attempts, that can only be hashed forward. Knows bytes only.
 """
 
 import hashlib
@@ -8,11 +10,12 @@ import hmac
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from struct import Struct
 from typing import Self
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
+import msgspec
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -403,3 +406,211 @@ def unseal(key: bytes, context: bytes, sender: str, receiver: str, envelope: byt
         return AESGCM(key).decrypt(nonce, sealed, _bound_to(context, sender, receiver))
     except (InvalidTag, ValueError):
         raise TrustError("CH606", f'an envelope from device "{sender}" does not open in this round.') from None
+
+
+HYBRID = "x25519+ml-kem-768"  # as a card offers it
+SEED_SIZE = 64
+PUBLIC_SIZE = KEY_SIZE + 1184
+WRAPPED_SIZE = 1088
+
+
+@cache
+def available() -> bool:
+    """Whether the installed cryptography has ML-KEM-768: releases from 48 on do, over OpenSSL 3.5 or later.
+
+    >>> available()
+    True
+    """
+    try:
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+        MLKEM768PrivateKey.from_seed_bytes(bytes(SEED_SIZE))
+    except (ImportError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def require_available() -> None:
+    """Nothing, or CH611 where ML-KEM-768 can't be had.
+
+    >>> require_available()
+    """
+    if not available():
+        raise TrustError(
+            "CH611",
+            "the installed cryptography has no ML-KEM-768, which this study's keys need.",
+            fix="Install cryptography 48 or later, built with OpenSSL 3.5 or later: pip install -U cryptography.",
+        )
+
+
+def _false_key() -> TrustError:
+    return TrustError(
+        "CH613", "a device offers an invalid key, or one of small order.", fix="The device drops out of this turn."
+    )
+
+
+class HybridKey:
+    """The private half of an offer; it lives in memory, for one agreement, and is never written down.
+
+    >>> a, b = HybridKey.fresh(), HybridKey.fresh()
+    >>> wrapped, inner = a.wrap(b.public)
+    >>> b.unwrap(wrapped) == inner
+    True
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        require_available()
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+        if len(secret) != KEY_SIZE + SEED_SIZE:
+            raise TrustError("CH600", f"a hybrid key has {len(secret)} bytes, not {KEY_SIZE + SEED_SIZE}.")
+        self._agreement = X25519PrivateKey.from_private_bytes(secret[:KEY_SIZE])
+        self._kem = MLKEM768PrivateKey.from_seed_bytes(secret[KEY_SIZE:])
+
+    @classmethod
+    def fresh(cls) -> Self:
+        """A new key from the operating system's randomness."""
+        return cls(os.urandom(KEY_SIZE + SEED_SIZE))
+
+    def __repr__(self) -> str:
+        return "HybridKey()"
+
+    @cached_property
+    def public(self) -> bytes:
+        """What others need of it: the X25519 key, then the ML-KEM-768 key."""
+        return self._agreement.public_key().public_bytes_raw() + self._kem.public_key().public_bytes_raw()
+
+    def wrap(self, peer: bytes) -> tuple[bytes, bytes]:
+        """A ciphertext for the owner of this public key, and the secret inside it; CH613 if it is none."""
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
+
+        try:
+            inner, wrapped = MLKEM768PublicKey.from_public_bytes(peer[KEY_SIZE:]).encapsulate()
+        except ValueError:
+            raise _false_key() from None
+        return wrapped, inner
+
+    def unwrap(self, wrapped: bytes) -> bytes:
+        """The secret inside a ciphertext; one that was made for another key gives a secret that nobody else has."""
+        try:
+            return self._kem.decapsulate(wrapped)
+        except ValueError:
+            raise TrustError(
+                "CH613", f"a ciphertext has {len(wrapped)} bytes.", fix="The device drops out of this turn."
+            ) from None
+
+    def shared(self, peer: bytes) -> bytes:
+        """The X25519 half with the owner of this public key, or CH613 for a key of small order."""
+        try:
+            return self._agreement.exchange(X25519PublicKey.from_public_bytes(peer[:KEY_SIZE]))
+        except ValueError:
+            raise _false_key() from None
+
+
+def check_public(key: bytes) -> None:
+    """Nothing, or CH613 for what no honest device offers.
+
+    >>> check_public(HybridKey.fresh().public)
+    """
+    tried = HybridKey(bytes(KEY_SIZE + SEED_SIZE))  # nothing secret: only whether the key can be used
+    tried.wrap(key)
+    tried.shared(key)
+
+
+def pair_roots(
+    shared: bytes, inner: bytes, *, low: tuple[str, bytes], high: tuple[str, bytes], wrapped: bytes, session: bytes
+) -> tuple[bytes, bytes]:
+    """The two roots of a pair, for rounds and for questions: from both secrets, bound to all that was exchanged.
+
+    `low` and `high` are the ids with their public keys; the lower id made the ciphertext. Both secrets have 32 bytes,
+    so that one after the other they can be read in one way only.
+
+    >>> a, b = HybridKey.fresh(), HybridKey.fresh()
+    >>> wrapped, inner = a.wrap(b.public)
+    >>> seen = {"low": ("a", a.public), "high": ("b", b.public), "wrapped": wrapped, "session": b"trial"}
+    >>> pair_roots(a.shared(b.public), inner, **seen) == pair_roots(b.shared(a.public), b.unwrap(wrapped), **seen)
+    True
+    """
+    info = framed("hybrid pair", low[0].encode(), high[0].encode(), low[1], high[1], wrapped)
+    salt = digest("session", session)
+    roots = HKDF(algorithm=SHA256(), length=2 * KEY_SIZE, salt=salt, info=info).derive(shared + inner)
+    return roots[:KEY_SIZE], roots[KEY_SIZE:]
+
+
+MOST_STEPS = 2**14  # that a turn may lie ahead: about a second for a hundred peers
+
+_ROUND, _ATTEMPTS, _ATTEMPT, _TURN = (framed(f"ratchet {step}") for step in ("round", "attempts", "attempt", "turn"))
+_SEEDS = [framed("ratchet seed", name) for name in (b"rising", b"falling", b"from low", b"from high")]
+
+
+def _step(key: bytes, label: bytes) -> bytes:
+    return hmac.digest(key, label, "sha256")
+
+
+class Chains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a device's chains with its peers stand, all at the same turn; nothing before it follows from them.
+
+    `keys` holds for each peer the key of the round `following`, and that of `attempt` in the round before, behind it.
+
+    >>> Chains.begun({"b": bytes(32)}, following=1)
+    Chains(1 peers, before round 1)
+    """
+
+    following: int
+    attempt: int
+    keys: dict[str, bytes]
+
+    def __repr__(self) -> str:
+        return f"Chains({len(self.keys)} peers, before round {self.following})"
+
+    @classmethod
+    def begun(cls, roots: dict[str, bytes], *, following: int) -> Self:
+        """The chains that begin with a round; the round before it has no attempts left."""
+        keys = {peer: root + bytes(KEY_SIZE) for peer, root in roots.items()}
+        return cls(following=following, attempt=2**32, keys=keys)
+
+    def taken(self, round_number: int, attempt: int) -> tuple[dict[str, bytes], Self]:
+        """The key of a turn with each peer, and the chains after it; CH612 for a turn that they have passed.
+
+        >>> keys, after = Chains.begun({"b": bytes(32)}, following=1).taken(3, 0)
+        >>> after, keys == Chains.begun({"b": bytes(32)}, following=1).taken(3, 0)[0]
+        (Chains(1 peers, before round 4), True)
+        """
+        rounds = round_number - self.following
+        attempts = attempt if rounds >= 0 else attempt - self.attempt
+        if rounds < -1 or attempts < 0:
+            raise no_keys(f"the keys of round {round_number}, attempt {attempt} are erased here.")
+        if max(rounds, 0) + attempts > MOST_STEPS:
+            raise no_keys(f"round {round_number}, attempt {attempt} lies {max(rounds, 0) + attempts:,} turns ahead.")
+        keys, after = {}, {}
+        for peer, kept in self.keys.items():
+            round_key, attempt_key = kept[:KEY_SIZE], kept[KEY_SIZE:]
+            if rounds >= 0:
+                for _ in range(rounds):
+                    round_key = _step(round_key, _ROUND)
+                round_key, attempt_key = _step(round_key, _ROUND), _step(round_key, _ATTEMPTS)
+            for _ in range(attempts):
+                attempt_key = _step(attempt_key, _ATTEMPT)
+            keys[peer] = _step(attempt_key, _TURN)
+            after[peer] = round_key + _step(attempt_key, _ATTEMPT)
+        return keys, type(self)(following=max(self.following, round_number + 1), attempt=attempt + 1, keys=after)
+
+
+def pair_of_turn(own: str, peer: str, key: bytes) -> PairSecret:
+    """What two devices share in one turn, by the turn's key.
+
+    >>> pair_of_turn("a", "b", bytes(32)).seals == pair_of_turn("b", "a", bytes(32)).opens
+    True
+    """
+    rising, falling, from_low, from_high = (_step(key, label) for label in _SEEDS)
+    seals, opens = (from_low, from_high) if own < peer else (from_high, from_low)
+    return PairSecret(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)
+
+
+def no_keys(what: str) -> TrustError:
+    """The refusal of a turn for which there are no keys; the next agreement makes new ones.
+
+    >>> no_keys("nothing is agreed.").code
+    'CH612'
+    """
+    return TrustError("CH612", what, fix="The device drops out of this turn; the server asks for an agreement first.")

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from choral.core.errors import TrustError
-from choral.core.hybrid import PUBLIC_SIZE
+from choral.core.keys import PUBLIC_SIZE
 
 VERSION = 3
 ASKING = 4  # the version of every frame that is about a question; a choral that knows none of them says so (CH602)

@@ -12,11 +12,11 @@ import numpy as np
 
 from choral.core.codec import CHECKS, Codec
 from choral.core.errors import PlanError, TrustError
-from choral.core.graph import Graph, require_private
-from choral.core.hybrid import HYBRID, PUBLIC_SIZE
 from choral.core.keys import (
     FINGERPRINT_SIZE,
+    HYBRID,
     NONCE_SIZE,
+    PUBLIC_SIZE,
     Bundle,
     Identity,
     PairSecret,
@@ -26,7 +26,7 @@ from choral.core.keys import (
     fingerprint,
     without_keys_of,
 )
-from choral.core.masks import Mask, Words, mask_words, ring, round_context
+from choral.core.masks import Graph, Mask, Words, mask_words, require_private, ring, round_context
 from choral.core.messages import (
     NONCE_BYTES,
     QUESTION_BYTES,

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from choral.core import durable
 from choral.core.errors import ConfigError, StorageError, TrustError
+from choral.core.keys import Chains
 from choral.core.messages import Digest, Turn
-from choral.core.ratchet import Chains
 
 # Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
 # since 5 it has chains of keys, since 6 it keeps the roots of cohorts, since 7 the counter of the server's frames.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import relay
-from choral.core.device import Device
+from choral.core.device import Device, Prepare, Respondent
 from choral.core.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.core.keys import Identity
 from choral.core.ledger import Charge, Ledger, Receipt
@@ -32,7 +32,6 @@ from choral.core.messages import (
     encode,
     is_about_a_question,
 )
-from choral.core.respondent import Prepare, Respondent
 from choral.core.signed import REQUEST_HEAD, Listener, SignedEnd, answered, signed_refusal
 from choral.core.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.deploy import pinned

@@ -7,7 +7,7 @@ import msgspec
 
 from choral.config import BUILT_IN
 from choral.core.errors import TrustError
-from choral.core.hybrid import HYBRID, require_available
+from choral.core.keys import HYBRID, require_available
 from choral.core.plan import Budget
 from choral.core.printable import count
 from choral.run.agreement import Agreement

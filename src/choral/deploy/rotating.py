@@ -3,8 +3,7 @@
 import msgspec
 
 from choral.core.errors import StorageError
-from choral.core.hybrid import HYBRID, available
-from choral.core.keys import Identity
+from choral.core.keys import HYBRID, Identity, available
 from choral.core.signed import END
 from choral.deploy.enrolment import keep_json
 from choral.deploy.site import APPROVAL, JOINED, Home

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from choral.config import read_text
 from choral.core.errors import ChoralError, DeploymentError
-from choral.core.hybrid import require_available
+from choral.core.keys import require_available
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates, speaks_with
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, SPEAKS, STUDY, host_of, keep

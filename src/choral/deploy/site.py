@@ -18,8 +18,7 @@ from choral.core.display import figures_up, up
 from choral.core.errors import ConfigError, StorageError, TrustError
 from choral.core.events import epsilon_of
 from choral.core.exposure import rounds_each
-from choral.core.hybrid import HYBRID, available
-from choral.core.keys import Identity, check_name
+from choral.core.keys import HYBRID, Identity, available, check_name
 from choral.core.ledger import Charge, Ledger
 from choral.core.mechanisms import mechanism_of
 from choral.core.printable import count

@@ -17,8 +17,7 @@ from choral import __version__, config
 from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
-from choral.core.hybrid import HYBRID
-from choral.core.keys import Roster, digest, safety_number
+from choral.core.keys import HYBRID, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.core.plan import OF_BEFORE, Plan, SecureSum
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms

@@ -16,10 +16,10 @@ from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
 from choral.config import Job
+from choral.core.device import Respondent
 from choral.core.errors import ConfigError, LedgerError, SumError
 from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Turn
-from choral.core.respondent import Respondent
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, traits
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister

@@ -10,7 +10,7 @@ from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError
 from choral.core.exposure import crowd_of, rounds_each
-from choral.core.graph import require_private, sparse
+from choral.core.masks import require_private, sparse
 from choral.core.mechanisms.noise_once import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.learning.models import Model

@@ -14,14 +14,14 @@ from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
 from choral.core import private_sums
+from choral.core.codec import MOST_ROWS, WholeCodec
+from choral.core.device import Prepare, Prepared
 from choral.core.errors import ConfigError, LedgerError, TableError, TrustError
 from choral.core.ledger import Balances, Charge, Ledger, Receipt, Reservation
 from choral.core.masks import Stream, Words
 from choral.core.messages import QUESTIONS
 from choral.core.plan import SecureSum
 from choral.core.private_sums import SumNoise, SumPrice
-from choral.core.respondent import Prepare, Prepared
-from choral.core.whole import MOST_ROWS, WholeCodec
 from choral.tables.columns import Categorical, Numeric, declare
 from choral.tables.reading import Table
 from choral.tables.sources import ADULT_LABEL, adult_metadata

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from choral.core.errors import ChoralError, NotReadyError
-from choral.core.hybrid import WRAPPED_SIZE, check_public, require_available
+from choral.core.keys import WRAPPED_SIZE, check_public, require_available
 from choral.core.messages import (
     Agreed,
     Gather,

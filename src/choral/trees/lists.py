@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.errors import PlanError, TrustError
-from choral.core.graph import check_degree
 from choral.core.keys import KEY_SIZE, LONGEST_ID, MOST_OFFERS, Bundle, Identity, Roster, digest
-from choral.core.masks import Stream
+from choral.core.masks import Stream, check_degree
 from choral.core.messages import Nonce, Omega, Paths, Signature, Turn, Vector, Whole, encode, malformed
 from choral.core.terms import WHOLE_LISTS, Cohort, KnownRoster, Lists, Terms, refused
 from choral.trees.merkle import (
