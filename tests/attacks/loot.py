@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from choral.core.errors import SumError, TrustError
-from choral.core.keys import KEY_SIZE, PairSecret, envelope_key, unseal
+from choral.core.keys import KEY_SIZE, PairSecret, envelope_key
 from choral.core.masks import Mask, add_masks, pair_mask, ring, self_mask
 from choral.core.messages import (
     Drop,
@@ -24,9 +24,10 @@ from choral.core.messages import (
     pack_numbers,
     unpack,
 )
-from choral.core.shares import commitment, join
+from choral.core.shares import commitment
 from choral.core.terms import Bond, Cohort, context_of
 from choral.server.muster import Muster
+from choral.server.secrets import join, unseal
 from tests.protocol.world import FIRST, World
 
 

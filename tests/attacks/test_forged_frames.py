@@ -12,7 +12,7 @@ from choral.core import keys as hybrid
 from choral.core.errors import DeploymentError, StorageError, TrustError
 from choral.core.ledger import Ledger
 from choral.core.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
-from choral.core.signed import REQUEST_HEAD, Speaker, answer_in
+from choral.core.signed import REQUEST_HEAD
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS
@@ -21,6 +21,7 @@ from choral.deploy.serving import COUNTED, speaker_of, status, stop
 from choral.deploy.site_status import status as site_status
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.server.speaker import Speaker, answer_in
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server
 
 FIRST, LAST = Turn(1, 0), Turn(3, 0)

@@ -7,6 +7,7 @@ from choral.core import keys
 from choral.core.masks import Mask
 from choral.core.messages import Call, Drop, Final, Omega, Turn, encode, pack, pack_numbers
 from choral.core.terms import context_of
+from choral.server import secrets
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import FIRST, World
 
@@ -102,7 +103,8 @@ def test_an_envelope_of_another_turn_does_not_open():
 def test_envelopes_that_are_not_bound_to_their_turn_give_the_late_upload_away(monkeypatch):
     for module in (keys, device_module):
         monkeypatch.setattr(module, "envelope_key", lambda seed, _: seed)
-    monkeypatch.setattr(keys, "_bound_to", lambda *_: b"")
+    for module in (keys, secrets):
+        monkeypatch.setattr(module, "bound_to", lambda *_: b"")
     world = World()
     old, _ = replay_envelopes(world)
     assert old.openable()[frozenset({LATE})] == world.update(LATE).tolist()

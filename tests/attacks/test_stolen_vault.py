@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from choral.core.errors import TrustError
-from choral.core.keys import Identity, PairSecret, fingerprint, pair_of_turn, unseal
+from choral.core.keys import Identity, PairSecret, fingerprint, pair_of_turn
 from choral.core.masks import add_masks, pair_mask, ring, self_mask
 from choral.core.messages import Close, Gather, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
 from choral.core.plan import SecureSum
-from choral.core.shares import join
 from choral.core.terms import Bond, Cohort, context_of
 from choral.core.vault import Vault
+from choral.server.secrets import join, unseal
 from tests.protocol.world import World
 
 FOUR = SecureSum(cohort=4, smallest_sum=4, threshold=3, colluders=1)

@@ -545,7 +545,7 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "an answer fits every request",
-        ENVELOPE + "answer_in",
+        "choral.server.speaker:answer_in",
         "head",
         "b''",
         HEADS + "test_an_answer_counts_for_its_request_and_of_its_device_alone",

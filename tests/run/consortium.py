@@ -11,12 +11,13 @@ import numpy as np
 from choral.backends import relay
 from choral.core.errors import DeploymentError
 from choral.core.keys import Identity
-from choral.core.signed import ANSWER_HEAD, answer_in, answered
+from choral.core.signed import ANSWER_HEAD, answered
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import SPEAKS, card_text, enrol, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.serving import Deployed, speaker_of
 from choral.deploy.site import Home
+from choral.server.speaker import answer_in
 
 JOB = """
 [privacy]

@@ -3,8 +3,9 @@
 import pytest
 
 from choral.core.errors import TrustError
-from choral.core.keys import MOST_STEPS, Chains, envelope_key, pair_of_turn, seal, unseal
+from choral.core.keys import MOST_STEPS, Chains, envelope_key, pair_of_turn, seal
 from choral.core.masks import pair_mask
+from choral.server.secrets import unseal
 
 ROOT = bytes(range(32))
 

@@ -4,8 +4,10 @@ import numpy as np
 
 from choral.core import shares
 from choral.core.codec import Codec
-from choral.core.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint, unseal
+from choral.core.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint
 from choral.core.masks import Graph, Mask, Stream, add_masks, pair_mask, ring, round_context, self_mask
+from choral.server.secrets import join as joined
+from choral.server.secrets import unseal
 
 unhex = bytes.fromhex
 
@@ -94,7 +96,7 @@ def split(secret, coefficients, points):
 
 
 def join(values, threshold):
-    return {"secret": shares.join({int(at): unhex(share) for at, share in values.items()}, threshold).hex()}
+    return {"secret": joined({int(at): unhex(share) for at, share in values.items()}, threshold).hex()}
 
 
 def encode(update, dither, grid, largest, bits, lanes):  # noqa: ARG001 - one lane: others are of choral 0.2

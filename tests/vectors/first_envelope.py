@@ -4,7 +4,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from choral.core.errors import ChoralError
 from choral.core.keys import Identity
-from choral.core.signed import Listener, Speaker, answered
+from choral.core.signed import Listener, answered
+from choral.server.speaker import Speaker
 
 
 def public(secret):

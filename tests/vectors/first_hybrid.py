@@ -1,7 +1,8 @@
 """choral's own answers to the vectors of hybrid keys."""
 
-from choral.core.keys import Bundle, Chains, HybridKey, Identity, check_public, digest, pair_of_turn, pair_roots
+from choral.core.keys import Bundle, Chains, HybridKey, Identity, digest, pair_of_turn, pair_roots
 from choral.core.messages import decode, pack
+from choral.server.key_round import check_public
 
 unhex = bytes.fromhex
 

@@ -10,12 +10,12 @@ from choral.core.device import Device, Respondent
 from choral.core.errors import TrustError
 from choral.core.keys import Bundle
 from choral.core.messages import Turn, Vector
-from choral.core.signed import Speaker, answer_in
 from choral.core.terms import Terms
 from choral.server.findings import Findings
 from choral.server.key_round import KeyRound
 from choral.server.muster import Muster
 from choral.server.round import Round, Sum
+from choral.server.speaker import Speaker, answer_in
 from choral.server.uploads import Memory, Uploads, UploadStore
 
 

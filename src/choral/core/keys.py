@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Self
 
 import msgspec
-from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -353,7 +353,8 @@ def without_keys_of(identity: Identity) -> TrustError:
     )
 
 
-def _bound_to(context: bytes, sender: str, receiver: str) -> bytes:
+def bound_to(context: bytes, sender: str, receiver: str) -> bytes:
+    """The data that an envelope authenticates next to its content."""
     return turn_label("envelope", context) + behind_lengths(sender.encode(), receiver.encode())
 
 
@@ -389,23 +390,7 @@ def seal(pair: PairSecret, context: bytes, data: bytes) -> bytes:
     """The data in an AES-256-GCM envelope that only the peer opens, in this round and this direction only."""
     nonce = os.urandom(NONCE_SIZE)
     key = envelope_key(pair.seals, context)
-    return nonce + AESGCM(key).encrypt(nonce, data, _bound_to(context, pair.own, pair.peer))
-
-
-def unseal(key: bytes, context: bytes, sender: str, receiver: str, envelope: bytes) -> bytes:
-    """What the sender sealed for the receiver in this round, by the envelope's own key, or a TrustError.
-
-    >>> a, b = Identity.fresh("a"), Identity.fresh("b")
-    >>> envelope = seal(a.pair(b.bundle, b"trial"), b"round 1", b"share")
-    >>> key = envelope_key(b.pair(a.bundle, b"trial").opens, b"round 1")
-    >>> unseal(key, b"round 1", "a", "b", envelope)
-    b'share'
-    """
-    nonce, sealed = envelope[:NONCE_SIZE], envelope[NONCE_SIZE:]
-    try:
-        return AESGCM(key).decrypt(nonce, sealed, _bound_to(context, sender, receiver))
-    except (InvalidTag, ValueError):
-        raise TrustError("CH606", f'an envelope from device "{sender}" does not open in this round.') from None
+    return nonce + AESGCM(key).encrypt(nonce, data, bound_to(context, pair.own, pair.peer))
 
 
 HYBRID = "x25519+ml-kem-768"  # as a card offers it
@@ -505,16 +490,6 @@ class HybridKey:
             return self._agreement.exchange(X25519PublicKey.from_public_bytes(peer[:KEY_SIZE]))
         except ValueError:
             raise _false_key() from None
-
-
-def check_public(key: bytes) -> None:
-    """Nothing, or CH613 for what no honest device offers.
-
-    >>> check_public(HybridKey.fresh().public)
-    """
-    tried = HybridKey(bytes(KEY_SIZE + SEED_SIZE))  # nothing secret: only whether the key can be used
-    tried.wrap(key)
-    tried.shared(key)
 
 
 def pair_roots(

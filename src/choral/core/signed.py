@@ -14,13 +14,12 @@ words that start there are added three times as fast. The frames inside stay as 
 import hashlib
 import os
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from choral.core.errors import TrustError
 from choral.core.keys import Bundle, Identity, digest, framed
@@ -33,10 +32,10 @@ SALT_BYTES = 16
 END = Turn(2**32 - 1, 2**32 - 1)  # a device that has signed the end of a run takes no turn after this one
 VERSION = 1
 FROM_SERVER, FROM_DEVICE = b"chrs", b"chra"
-_SERVER_FRAME, _ANSWER = "server frame", "device answer"  # labels of what is signed
+SERVER_FRAME, ANSWER = "server frame", "device answer"  # labels of what is signed
 REQUEST = struct.Struct("<4sHH32sQQ")  # magic, version, zeros, study, device, counter
-_REPLY = struct.Struct("<4sHH")  # magic, version, zeros
-REQUEST_HEAD, ANSWER_HEAD = REQUEST.size + SIGNATURE_BYTES, _REPLY.size + SIGNATURE_BYTES
+REPLY = struct.Struct("<4sHH")  # magic, version, zeros
+REQUEST_HEAD, ANSWER_HEAD = REQUEST.size + SIGNATURE_BYTES, REPLY.size + SIGNATURE_BYTES
 
 
 def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
@@ -174,39 +173,9 @@ def sign_end(
     return SignedEnd(closing=closing, signature=signature, entries=entries, seal=seal, salt=salt)
 
 
-def _hashed(frame: Vector) -> bytes:
+def hashed(frame: Vector) -> bytes:
+    """SHA-256 of a frame."""
     return hashlib.sha256(frame).digest()
-
-
-class Speaker:
-    """The server's half: it signs frames for devices, each under a counter that no other frame of the study has.
-
-    `first` must be above every counter that was used before, also before a restart.
-    """
-
-    def __init__(self, key: Ed25519PrivateKey, *, study: bytes, first: int) -> None:
-        self._key, self._study, self._next = key, study, first
-        self._counting = threading.Lock()
-        self._hashed: tuple[Vector, bytes] = (b"", _hashed(b""))  # a cohort is sent one frame: it is hashed once
-
-    def __repr__(self) -> str:
-        return f"Speaker(next {self._next})"
-
-    def head(self, device: int, frame: Vector) -> bytes:
-        """What goes before the frame on its way to this device.
-
-        >>> speaker = Speaker(Ed25519PrivateKey.generate(), study=bytes(32), first=7)
-        >>> len(speaker.head(2, b"frame")) == REQUEST_HEAD
-        True
-        """
-        with self._counting:
-            counter, self._next = self._next, self._next + 1
-        known, hashed = self._hashed  # of this call: another thread may be sending another frame
-        if known is not frame:
-            hashed = _hashed(frame)
-            self._hashed = frame, hashed
-        fields = REQUEST.pack(FROM_SERVER, VERSION, 0, self._study, device, counter)
-        return fields + self._key.sign(framed(_SERVER_FRAME, fields, hashed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +202,10 @@ class Listener:
         fields, signature, frame = view[: REQUEST.size], view[REQUEST.size : REQUEST_HEAD], view[REQUEST_HEAD:]
         _, version, _, study, device, counter = REQUEST.unpack(fields)
         if version != VERSION:
-            raise _other_version(version)
+            raise other_version(version)
         try:
             key = Ed25519PublicKey.from_public_bytes(self.server_key)
-            key.verify(bytes(signature), framed(_SERVER_FRAME, bytes(fields), _hashed(frame)))
+            key.verify(bytes(signature), framed(SERVER_FRAME, bytes(fields), hashed(frame)))
         except InvalidSignature:
             raise _not_signed("its signature is not that of the study's server") from None
         if study != self.study:
@@ -260,24 +229,9 @@ def answered(identity: Identity, request: Vector, answer: Vector) -> bytes:
     >>> bytes(answer_in(answered(site, request, b"answer"), bytes(REQUEST_HEAD), site.bundle))
     b'answer'
     """
-    fields = _REPLY.pack(FROM_DEVICE, VERSION, 0)
-    signature = identity.sign(_ANSWER, fields, bytes(memoryview(request)[:REQUEST_HEAD]), _hashed(answer))
+    fields = REPLY.pack(FROM_DEVICE, VERSION, 0)
+    signature = identity.sign(ANSWER, fields, bytes(memoryview(request)[:REQUEST_HEAD]), hashed(answer))
     return b"".join((fields, signature, answer))
-
-
-def answer_in(reply: Vector, head: bytes, bundle: Bundle) -> memoryview:
-    """The answer in a reply to the request with this head: CH624 if it is not signed by this device's card for it."""
-    view = memoryview(reply).cast("B")
-    if len(view) < ANSWER_HEAD or view[:4] != FROM_DEVICE:
-        raise _not_answered(bundle.id)
-    fields, signature, answer = view[: _REPLY.size], view[_REPLY.size : ANSWER_HEAD], view[ANSWER_HEAD:]
-    if (version := _REPLY.unpack(fields)[1]) != VERSION:
-        raise _other_version(version)
-    try:
-        bundle.check(bytes(signature), _ANSWER, bytes(fields), head, _hashed(answer))
-    except TrustError:
-        raise _not_answered(bundle.id) from None
-    return answer
 
 
 def _not_signed(why: str) -> TrustError:
@@ -289,15 +243,8 @@ def _not_signed(why: str) -> TrustError:
     )
 
 
-def _not_answered(name: str) -> TrustError:
-    return TrustError(
-        "CH624",
-        f'an answer in the name of "{name}" is not signed by its card\'s key for this request.',
-        fix="It counts as missing; ask the site whether its node's key is in other hands.",
-    )
-
-
-def _other_version(version: int) -> TrustError:
+def other_version(version: int) -> TrustError:
+    """The refusal of a head whose version can't be checked here."""
     return TrustError(
         "CH602",
         f"a frame or an answer names version {version} of signatures, this choral has version {VERSION}.",

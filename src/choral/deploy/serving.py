@@ -15,7 +15,6 @@ from choral.backends.wire import Carrier, Spoken, Wire
 from choral.config import read_text
 from choral.core.errors import ChoralError, DeploymentError, RunError, StorageError
 from choral.core.messages import Turn
-from choral.core.signed import Speaker
 from choral.core.terms import MOST_CHARGED
 from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
@@ -35,6 +34,7 @@ from choral.run.places import Opened, Place
 from choral.run.runs import Run
 from choral.server.findings import Findings
 from choral.server.round import Round
+from choral.server.speaker import Speaker
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
 _FRAMES_OF_A_START, _STARTS = 2**32, 2**32  # what a counter of 8 bytes holds

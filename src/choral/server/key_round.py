@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from choral.core.errors import ChoralError, NotReadyError
-from choral.core.keys import WRAPPED_SIZE, check_public, require_available
+from choral.core.keys import KEY_SIZE, SEED_SIZE, WRAPPED_SIZE, HybridKey, require_available
 from choral.core.messages import (
     Agreed,
     Gather,
@@ -106,3 +106,13 @@ class KeyRound:
             )
             for number in sorted(made)
         }
+
+
+def check_public(key: bytes) -> None:
+    """Nothing, or CH613 for what no honest device offers.
+
+    >>> check_public(HybridKey.fresh().public)
+    """
+    tried = HybridKey(bytes(KEY_SIZE + SEED_SIZE))  # nothing secret: only whether the key can be used
+    tried.wrap(key)
+    tried.shared(key)

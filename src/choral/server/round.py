@@ -9,7 +9,7 @@ import numpy as np
 
 from choral.core.codec import Integers
 from choral.core.errors import ChoralError, SumError, TrustError
-from choral.core.keys import KEY_SIZE, fingerprint, unseal
+from choral.core.keys import KEY_SIZE, fingerprint
 from choral.core.masks import Mask, ring, self_mask
 from choral.core.messages import (
     NONCE_BYTES,
@@ -28,10 +28,11 @@ from choral.core.messages import (
     pack_numbers,
     unpack_for,
 )
-from choral.core.shares import commitment, recover
+from choral.core.shares import commitment
 from choral.core.terms import Bond, Cohort, check_words, context_of
 from choral.server.findings import Findings, edge_mask, lanes_hold, left_out, quarrels
 from choral.server.muster import Muster, read, where
+from choral.server.secrets import recover, unseal
 from choral.server.uploads import Uploads
 
 Stage = Literal["upload", "probe", "edges", "final", "open", "done"]  # "probe" and "open" in `choral.probes` only
