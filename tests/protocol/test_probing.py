@@ -11,8 +11,7 @@ from choral.core.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, 
 from choral.core.plan import SecureSum
 from choral.probes import round as probing
 from choral.probes.projections import answers_of
-from choral.probes.round import Inquiry
-from choral.server.round import Round
+from choral.probes.round import Inquiry, ProbedRound
 from choral.server.uploads import Uploads
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
@@ -62,7 +61,7 @@ def test_uploads_are_read_one_at_a_time_for_their_digests(monkeypatch):
 
     monkeypatch.setattr(probing, "upload_digest", digested)
     here = world()
-    round = Round(here.muster(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
+    round = ProbedRound(here.muster(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
     while round.stage != "probe":
         here.step(round)
     own = steps[-10:]  # devices take the digests of their own uploads earlier

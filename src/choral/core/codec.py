@@ -57,11 +57,7 @@ def mean(total: Any, count: int, grid: float, out: NDArray[np.float32] | None = 
 
 
 def mean_scale(count: int, grid: float) -> np.float32:
-    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same.
-
-    >>> float(mean_scale(2, 0.5))
-    0.25
-    """
+    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same."""
     return np.float32(grid / count)
 
 
@@ -268,12 +264,7 @@ class Codec:
         return self.law in LEAST_SCALE
 
     def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
-        """Noise for so many parameters, in grid steps, where the law is that of whole noise.
-
-        >>> codec = Codec(grid=0.5, largest=10_000, cohort=2, noise_in_grid=512.0, law="skellam")
-        >>> codec.whole_noise(3, Stream.fresh()).shape
-        (3,)
-        """
+        """Noise for so many parameters, in grid steps, where the law is that of whole noise."""
         return samplers.draw(self.law, int(self.noise_in_grid), count, stream)
 
     @property

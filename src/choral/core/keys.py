@@ -45,21 +45,13 @@ def framed(label: str, *fields: bytes) -> bytes:
 
 
 def behind_lengths(*fields: bytes) -> bytes:
-    """Each field behind its length: what a frame ends with after fewer fields.
-
-    >>> framed("x", b"ab") + behind_lengths(b"c", b"d") == framed("x", b"ab", b"c", b"d")
-    True
-    """
+    """Each field behind its length: what a frame ends with after fewer fields."""
     return b"".join([piece for field in fields for piece in (_LENGTH.pack(len(field)), field)])
 
 
 @lru_cache(maxsize=16)
 def turn_label(label: str, context: bytes) -> bytes:
-    """The framed context of a turn, kept: both sides derive and check several keys per pair from it, in every turn.
-
-    >>> turn_label("x", b"ctx") == framed("x", b"ctx")
-    True
-    """
+    """The framed context of a turn, kept: both sides derive and check several keys per pair from it, in every turn."""
     return framed(label, context)
 
 
@@ -83,10 +75,7 @@ def safety_number(data: bytes) -> str:
 
 
 def check_name(name: str) -> None:
-    """Nothing, or a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either.
-
-    >>> check_name("site-a")
-    """
+    """Nothing, or a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either."""
     if not name.isprintable() or not 0 < len(name.encode()) <= LONGEST_ID:
         raise TrustError(
             "CH600",
@@ -297,20 +286,12 @@ class Identity:
         return self._secret
 
     def has_keys_of(self, bundle: Bundle) -> bool:
-        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers.
-
-        >>> Identity("a", bytes(range(64))).has_keys_of(Identity("a", bytes(range(64)), ("more",)).bundle)
-        True
-        """
+        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers."""
         own = self.bundle
         return (own.id, own.identity, own.agreement) == (bundle.id, bundle.identity, bundle.agreement)
 
     def sign(self, label: str, *fields: bytes) -> bytes:
-        """The signature of this device under the framed fields; `Bundle.check` verifies it.
-
-        >>> a = Identity.fresh("a")
-        >>> a.bundle.check(a.sign("note", b"seen"), "note", b"seen")
-        """
+        """The signature of this device under the framed fields; `Bundle.check` verifies it."""
         return self._signer.sign(framed(label, *fields))
 
     def __repr__(self) -> str:
@@ -341,11 +322,7 @@ class Identity:
 
 
 def without_keys_of(identity: Identity) -> TrustError:
-    """The refusal of a roster in which a device does not find its own keys.
-
-    >>> without_keys_of(Identity.fresh("a")).code
-    'CH601'
-    """
+    """The refusal of a roster in which a device does not find its own keys."""
     return TrustError(
         "CH601",
         f'the roster does not hold the keys of device "{identity.id}" as they are.',
@@ -362,19 +339,12 @@ def envelope_key(seed: bytes, context: bytes) -> bytes:
     """The key of one envelope: from a sealing seed, for one direction of one pair in one turn.
 
     Who reveals it opens that envelope and nothing else: each key is HMAC(seed, ctx), and ctx never comes back.
-
-    >>> envelope_key(bytes(32), b"round 1") == envelope_key(bytes(32), b"round 2")
-    False
     """
     return hmac.digest(seed, turn_label("envelope key", context), "sha256")
 
 
 def fingerprint(key: bytes, context: bytes) -> bytes:
-    """What a device publishes of a key that it may have to reveal: no second key has the same fingerprint.
-
-    >>> len(fingerprint(bytes(32), b"round 1"))
-    16
-    """
+    """What a device publishes of a key that it may have to reveal: no second key has the same fingerprint."""
     hashed = _begun(context).copy()
     hashed.update(_LENGTH.pack(len(key)) + key)
     return hashed.digest()[:FINGERPRINT_SIZE]
@@ -401,11 +371,7 @@ WRAPPED_SIZE = 1088
 
 @cache
 def available() -> bool:
-    """Whether the installed cryptography has ML-KEM-768: releases from 48 on do, over OpenSSL 3.5 or later.
-
-    >>> available()
-    True
-    """
+    """Whether the installed cryptography has ML-KEM-768: releases from 48 on do, over OpenSSL 3.5 or later."""
     try:
         from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
@@ -416,10 +382,7 @@ def available() -> bool:
 
 
 def require_available() -> None:
-    """Nothing, or CH611 where ML-KEM-768 can't be had.
-
-    >>> require_available()
-    """
+    """Nothing, or CH611 where ML-KEM-768 can't be had."""
     if not available():
         raise TrustError(
             "CH611",
@@ -435,13 +398,7 @@ def _false_key() -> TrustError:
 
 
 class HybridKey:
-    """The private half of an offer; it lives in memory, for one agreement, and is never written down.
-
-    >>> a, b = HybridKey.fresh(), HybridKey.fresh()
-    >>> wrapped, inner = a.wrap(b.public)
-    >>> b.unwrap(wrapped) == inner
-    True
-    """
+    """The private half of an offer; it lives in memory, for one agreement, and is never written down."""
 
     def __init__(self, secret: bytes) -> None:
         require_available()
@@ -526,9 +483,6 @@ class Chains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where a device's chains with its peers stand, all at the same turn; nothing before it follows from them.
 
     `keys` holds for each peer the key of the round `following`, and that of `attempt` in the round before, behind it.
-
-    >>> Chains.begun({"b": bytes(32)}, following=1)
-    Chains(1 peers, before round 1)
     """
 
     following: int
@@ -572,20 +526,12 @@ class Chains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def pair_of_turn(own: str, peer: str, key: bytes) -> PairSecret:
-    """What two devices share in one turn, by the turn's key.
-
-    >>> pair_of_turn("a", "b", bytes(32)).seals == pair_of_turn("b", "a", bytes(32)).opens
-    True
-    """
+    """What two devices share in one turn, by the turn's key."""
     rising, falling, from_low, from_high = (_step(key, label) for label in _SEEDS)
     seals, opens = (from_low, from_high) if own < peer else (from_high, from_low)
     return PairSecret(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)
 
 
 def no_keys(what: str) -> TrustError:
-    """The refusal of a turn for which there are no keys; the next agreement makes new ones.
-
-    >>> no_keys("nothing is agreed.").code
-    'CH612'
-    """
+    """The refusal of a turn for which there are no keys; the next agreement makes new ones."""
     return TrustError("CH612", what, fix="The device drops out of this turn; the server asks for an agreement first.")

@@ -107,11 +107,7 @@ def pair_mask(pair: PairSecret, context: bytes) -> Mask:
 
 
 def self_mask(secret: bytes, context: bytes, id: str) -> Mask:
-    """b_i: the mask from a device's fresh secret of the round, whose shares its neighbours hold.
-
-    >>> self_mask(bytes(32), b"ctx", "a")
-    Mask(+)
-    """
+    """b_i: the mask from a device's fresh secret of the round, whose shares its neighbours hold."""
     return Mask(hmac.digest(secret, framed("self mask", context, id.encode()), "sha256"), True)
 
 
@@ -175,13 +171,7 @@ class Stream:
 
 
 def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
-    """What a mask adds to the words from `start` on, without drawing those before them.
-
-    >>> vector = np.zeros(9, np.uint32)
-    >>> add_masks(vector, [Mask(bytes(32), adds=False)])
-    >>> mask_words(Mask(bytes(32), adds=False), 32, 7, 2).tolist() == vector[7:].tolist()
-    True
-    """
+    """What a mask adds to the words from `start` on, without drawing those before them."""
     dtype = ring(bits)
     block, skipped = divmod(start * dtype.itemsize, BLOCK)
     counter = modes.CTR((2 + block).to_bytes(BLOCK, "big"))
@@ -301,10 +291,7 @@ def failure_bits(cohort: int, degree: int, threshold: int, colluders: int, dropo
 
 
 def require_private(secure: SecureSum, cohort: int) -> None:
-    """Nothing, or a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph.
-
-    >>> require_private(sparse(1000), 1000)
-    """
+    """Nothing, or a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph."""
     if secure.neighbours is None:
         return
     privacy, _ = failure_bits(

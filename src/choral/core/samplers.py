@@ -145,11 +145,7 @@ def skellam(variance: int, count: int, stream: Stream) -> Integers:
 
 
 def draw(law: Law, scale: int, count: int, stream: Stream) -> Integers:
-    """So many whole numbers of a law with this standard deviation.
-
-    >>> draw("skellam", 512, 3, Stream(bytes(32))).shape
-    (3,)
-    """
+    """So many whole numbers of a law with this standard deviation."""
     require_one_of("law", law, tuple(_SAMPLERS))
     return _SAMPLERS[law](scale, count, stream)
 

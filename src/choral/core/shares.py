@@ -26,11 +26,7 @@ def element(data: bytes, what: str) -> int:
 
 
 def fresh_secret(random: Random = os.urandom) -> bytes:
-    """A uniform element of the field, in 32 bytes.
-
-    >>> len(fresh_secret())
-    32
-    """
+    """A uniform element of the field, in 32 bytes."""
     while True:  # the chance of a second turn is 2^-248
         data = random(SHARE_SIZE)
         if int.from_bytes(data, "little") < PRIME:

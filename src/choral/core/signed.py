@@ -119,12 +119,7 @@ class Closing:
         return identity.sign(SIGNED, *self.fields)
 
     def check(self, bundle: Bundle, signature: bytes) -> None:
-        """Nothing if this device signed the statement, else a TrustError.
-
-        >>> a = Identity.fresh("a")
-        >>> closing = Closing(run="9f3c", roster=b"r", record=b"d", model=b"m", paid=3, receipt=b"c")
-        >>> closing.check(a.bundle, closing.signed_by(a))
-        """
+        """Nothing if this device signed the statement, else a TrustError."""
         bundle.check(signature, SIGNED, *self.fields)
 
 
@@ -144,9 +139,6 @@ def committed(entries: int, seal: str, salt: bytes) -> bytes:
 
     A bare seal would tell too much: it is a hash over few unknowns, so whoever has it can try out how many rows the
     device has. With the salt, which nobody else knows, the device can show later which receipt it meant.
-
-    >>> committed(3, "9f3c", b"salt") == committed(4, "9f3c", b"salt")
-    False
     """
     return digest("receipt", salt, str(entries).encode(), seal.encode())
 
@@ -154,12 +146,7 @@ def committed(entries: int, seal: str, salt: bytes) -> bytes:
 def sign_end(
     identity: Identity, *, run: str, roster: bytes, record: bytes, model: Vector, paid: int, entries: int, seal: str
 ) -> SignedEnd:
-    """The end of a run, signed by this device; `entries` and `seal` are its ledger's receipt.
-
-    >>> a = Identity.fresh("a")
-    >>> end = sign_end(a, run="9f3c", roster=b"", record=b"", model=b"", paid=1, entries=2, seal="77")
-    >>> end.closing.check(a.bundle, end.signature)
-    """
+    """The end of a run, signed by this device; `entries` and `seal` are its ledger's receipt."""
     salt = os.urandom(SALT_BYTES)
     closing = Closing(
         run=run,
@@ -223,12 +210,7 @@ class Listener:
 
 
 def answered(identity: Identity, request: Vector, answer: Vector) -> bytes:
-    """The answer to a request, signed by the device under the request's head, and so under the frame in it.
-
-    >>> site, request = Identity.fresh("a"), bytes(REQUEST_HEAD) + b"frame"
-    >>> bytes(answer_in(answered(site, request, b"answer"), bytes(REQUEST_HEAD), site.bundle))
-    b'answer'
-    """
+    """The answer to a request, signed by the device under the request's head, and so under the frame in it."""
     fields = REPLY.pack(FROM_DEVICE, VERSION, 0)
     signature = identity.sign(ANSWER, fields, bytes(memoryview(request)[:REQUEST_HEAD]), hashed(answer))
     return b"".join((fields, signature, answer))

@@ -82,11 +82,7 @@ class Store(Protocol):
 
 @dataclass
 class MemoryStore:
-    """Bytes that outlive a device's object but not the process: for rehearsals and tests.
-
-    >>> MemoryStore(b"kept").read()
-    b'kept'
-    """
+    """Bytes that outlive a device's object but not the process: for rehearsals and tests."""
 
     data: bytes = field(default=b"", repr=False)
 
