@@ -40,8 +40,7 @@ from choral.core.messages import Turn
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.server.round import Readiness, Round
 
 clock = time.perf_counter
 # 30 neighbours are what Flower's own figures use; the threshold is the design's for 22 of 100.
@@ -145,14 +144,14 @@ class Cohort:
         silent = set(range(self.case.dropped))
         server, device = Clock(), Clock()
         with server:
-            muster = Muster(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
-            outbox = muster.outbox()
+            readiness = Readiness(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
+            outbox = readiness.outbox()
         with device:
             frames = self._answers(outbox)
         with server:
             for number, frame in frames.items():
-                muster.receive(number, frame)
-            turn = Round(muster, self.model)
+                readiness.receive(number, frame)
+            turn = Round(readiness, self.model)
         carried = []  # a transport owns its buffers: they are freed on nobody's time
         while turn.sum is None:
             asked = {number: frame for number, frame in turn.outbox().items() if number not in silent}
@@ -183,10 +182,10 @@ class Cohort:
     def peak(self) -> float:
         """The most memory that one device needs to make its upload, its update included, in vectors of its words."""
         self.turn_number += 1
-        muster = Muster(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
-        for number, frame in self._answers(muster.outbox()).items():
-            muster.receive(number, frame)
-        frame = Round(muster, self.model).outbox()[0]
+        readiness = Readiness(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
+        for number, frame in self._answers(readiness.outbox()).items():
+            readiness.receive(number, frame)
+        frame = Round(readiness, self.model).outbox()[0]
         self.fresh_updates = True
         tracemalloc.start()
         self.devices[0].answer(frame)

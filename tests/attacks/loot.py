@@ -26,7 +26,7 @@ from choral.core.messages import (
 )
 from choral.core.shares import commitment
 from choral.core.terms import Bond, Cohort, context_of
-from choral.server.muster import Muster
+from choral.server.round import Readiness
 from choral.server.secrets import join, unseal
 from tests.protocol.world import FIRST, World
 
@@ -36,7 +36,7 @@ class Loot:
     """Uploads, revealed keys and shares of a turn; `openable` tries every set of honest devices with them."""
 
     world: World
-    muster: Muster
+    readiness: Readiness
     colluders: frozenset[int] = frozenset()
     uploads: dict[int, tuple[Upload, np.ndarray]] = field(default_factory=dict)
     edges: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Loot:
     self_mask_keys: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        terms, nonces = self.world.terms, self.muster.nonces
+        terms, nonces = self.world.terms, self.readiness.nonces
         context = context_of(terms, self.turn, self.world.model.tobytes(), nonces)
         self.cohort = Cohort(terms, self.turn, nonces, context)
 
@@ -54,7 +54,7 @@ class Loot:
 
     @property
     def turn(self) -> Turn:
-        return self.muster.turn
+        return self.readiness.turn
 
     def ask(self, number: int, frame: bytes) -> None:
         """Send one frame to a device and keep whatever comes back."""
@@ -168,8 +168,8 @@ class Loot:
 
 def after_upload(world: World, turn: Turn = FIRST, *, colluders: Iterable[int] = ()) -> Loot:
     """The loot when every device has answered an honest OMEGA."""
-    loot = Loot(world, world.muster(turn), frozenset(colluders))
-    omega = Omega(turn=turn, terms=world.terms.digest, cohort=pack(loot.muster.nonces))
+    loot = Loot(world, world.readiness(turn), frozenset(colluders))
+    omega = Omega(turn=turn, terms=world.terms.digest, cohort=pack(loot.readiness.nonces))
     for number in loot.cohort.numbers:
         loot.ask(number, encode(omega, world.model.tobytes()))
     return loot

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.cli import main
 from choral.cli.server import tell_changes
 from choral.core import keys as hybrid
@@ -50,7 +50,9 @@ def four(tmp_path_factory):
 
 def ask(agent, request):
     """What an agent says to the bytes of a request, and whether its card's key signed that for this request."""
-    answer = answer_in(agent.answer(relay.FRAME + request), request[:REQUEST_HEAD], agent.study.roster[agent.name])
+    answer = answer_in(
+        agent.answer(local_socket.FRAME + request), request[:REQUEST_HEAD], agent.study.roster[agent.name]
+    )
     return decode(answer, vector_bytes=0, records_bytes=agent.study.terms.records_bytes)[0]
 
 

@@ -57,8 +57,8 @@ def retried(world: World) -> tuple[Loot, Loot]:
     first = after_upload(world)
     for number in OTHERS:
         first.drop(number, {LATE})
-    again = Loot(world, world.muster(AGAIN, OTHERS))
-    omega = Omega(turn=AGAIN, terms=world.terms.digest, cohort=pack(again.muster.nonces))
+    again = Loot(world, world.readiness(AGAIN, OTHERS))
+    omega = Omega(turn=AGAIN, terms=world.terms.digest, cohort=pack(again.readiness.nonces))
     for number in OTHERS:
         again.ask(number, encode(omega, world.model.tobytes()))
     for number in OTHERS:
@@ -127,7 +127,7 @@ def test_messages_of_an_earlier_turn_are_refused_and_do_not_disturb_the_present_
     new = after_upload(world, Turn(1, 0))
     frames = [
         encode(Call(turn=FIRST)),
-        encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(old.muster.nonces)), world.model.tobytes()),
+        encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(old.readiness.nonces)), world.model.tobytes()),
         encode(Drop(turn=FIRST, dropped=pack_numbers({LATE}))),
         encode(Final(turn=FIRST, following=None)),
     ]
@@ -173,5 +173,5 @@ def test_a_vault_rolled_back_by_somebody_costs_a_second_charge_and_shows_nothing
 
 def test_the_same_turn_never_has_the_same_context_twice():
     world = World()
-    contexts = {context_of(world.terms, FIRST, b"", world.muster().nonces) for _ in range(50)}
+    contexts = {context_of(world.terms, FIRST, b"", world.readiness().nonces) for _ in range(50)}
     assert len(contexts) == 50

@@ -7,8 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, UploadStore
+from choral.backends.wire import DroppingTransport, MemoryTransport, UploadStore, drops_out
 from choral.core.errors import SumError
 from choral.core.masks import sparse
 from choral.core.messages import Turn

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.cli import main
 from choral.core.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.core.ledger import Ledger
@@ -434,11 +434,11 @@ def test_a_door_takes_what_the_studys_terms_allow_and_does_not_wait_for_more(con
     home, most = consortium.homes["hill"], 1 + REQUEST_HEAD + consortium.agreement.terms.frame_bytes
     assert most < 10_000  # a model of four numbers, and the records of three devices
     with agents({"hill": home}):
-        assert b"CH622" in relay.ask(
-            home.socket, relay.FRAME + bytes(most - 1), timeout=20
+        assert b"CH622" in local_socket.ask(
+            home.socket, local_socket.FRAME + bytes(most - 1), timeout=20
         )  # read, and not the server's
         with pytest.raises(DeploymentError, match=r"CH901"):
-            relay.ask(home.socket, relay.FRAME + bytes(most), timeout=20)
+            local_socket.ask(home.socket, local_socket.FRAME + bytes(most), timeout=20)
 
 
 # The end of a run

@@ -6,12 +6,12 @@ removes one fix, and a test that fails with it, shows the same.
 
 from tests.mutants.catalogue import LOCAL, Mutant, bug
 
-GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
+GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.local_socket:"
 CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
 READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
 KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 
-TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_relay.py::"
+TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_local_socket.py::"
 STRANGERS, FORGED = "tests/backends/test_flower_strangers.py::", "tests/run/test_forged_runs.py::"
 OWN_CODE, SITE = "tests/run/test_code.py::", "tests/deploy/test_site.py::"
 

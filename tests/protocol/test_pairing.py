@@ -64,11 +64,11 @@ def test_without_an_agreement_with_all_of_the_cohort_nothing_is_charged(world):
     lone = world.stores[0]
     Vault.open(lone).change(chains=None)
     world.devices[0] = world.start(0)
-    muster = world.muster(Turn(1, 0))
+    readiness = world.readiness(Turn(1, 0))
     running = world.round(Turn(1, 0))
     frame = running.outbox()[0]
     assert world.read(world.devices[0].answer(frame)).code == "CH612"
-    assert world.ledgers[0].charged == [] and muster.nonces
+    assert world.ledgers[0].charged == [] and readiness.nonces
 
 
 def test_steps_out_of_order_are_refused_and_end_the_agreement(world):

@@ -61,7 +61,7 @@ def test_uploads_are_read_one_at_a_time_for_their_digests(monkeypatch):
 
     monkeypatch.setattr(probing, "upload_digest", digested)
     here = world()
-    round = ProbedRound(here.muster(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
+    round = ProbedRound(here.readiness(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
     while round.stage != "probe":
         here.step(round)
     own = steps[-10:]  # devices take the digests of their own uploads earlier

@@ -18,8 +18,7 @@ from choral.core.terms import WHOLE, Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.probes.device import Probed
 from choral.probes.round import Inquiry, ProbedRound
-from choral.server.muster import Muster
-from choral.server.round import Round, Sum
+from choral.server.round import Readiness, Round, Sum
 from choral.trees import lists_of
 from choral.trees.lists import TreeLists, part_of
 
@@ -157,20 +156,20 @@ class World:
     def wire(self, transport: object = None, **options: object) -> "Patient":
         return Patient(self.terms, transport or MemoryTransport(self.devices), **options)  # type: ignore[arg-type]
 
-    def muster(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Muster:
+    def readiness(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Readiness:
         """Everybody's READY."""
-        muster = Muster(self.terms, turn, range(self.terms.secure.cohort) if called is None else called)
-        for number, frame in muster.outbox().items():
-            muster.receive(number, self.devices[number].answer(frame))
-        return muster
+        readiness = Readiness(self.terms, turn, range(self.terms.secure.cohort) if called is None else called)
+        for number, frame in readiness.outbox().items():
+            readiness.receive(number, self.devices[number].answer(frame))
+        return readiness
 
     def round(
         self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Inquiry | None = None
     ) -> Round:
-        muster, model = self.muster(turn, called), self.model.tobytes()
+        readiness, model = self.readiness(turn, called), self.model.tobytes()
         if self.terms.extension is None:
-            return Round(muster, model)
-        return ProbedRound(muster, model, inquiry=inquiry)
+            return Round(readiness, model)
+        return ProbedRound(readiness, model, inquiry=inquiry)
 
     def step(self, round: Round, silent: Iterable[int] = ()) -> dict[int, Message]:
         """One step of a round in which some stay silent; the answers, read."""

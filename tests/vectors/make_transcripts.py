@@ -29,8 +29,7 @@ from choral.core.messages import (
     unpack,
 )
 from choral.core.plan import SecureSum
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.server.round import Readiness, Round
 from tests.protocol.world import World
 from tests.vectors import first_transcript
 
@@ -115,9 +114,9 @@ def frame_vectors():
 def turn_vector(name, secure, parameters, silent=(), spoil=None, seed=0):
     """One turn; `silent` holds who is missing in each exchange from UPLOAD on, `spoil` may change a reply."""
     world = World(secure, parameters=parameters, seed=seed)
-    muster = Muster(world.terms, TURN, range(secure.cohort))
+    readiness = Readiness(world.terms, TURN, range(secure.cohort))
     exchanges, missing = [], [set(), *silent]
-    half, outcome = muster, None
+    half, outcome = readiness, None
     while outcome is None:
         gone = missing.pop(0) if missing else set()
         exchange = []
@@ -129,8 +128,8 @@ def turn_vector(name, secure, parameters, silent=(), spoil=None, seed=0):
                 half.receive(number, reply)
         exchanges.append(exchange)
         try:
-            if half is muster:
-                half = Round(muster, world.model.tobytes())
+            if half is readiness:
+                half = Round(readiness, world.model.tobytes())
             else:
                 half.advance()
                 if half.sum is not None:

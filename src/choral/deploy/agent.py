@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.core.device import Device, Prepare, Respondent
 from choral.core.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.core.keys import Identity
@@ -150,10 +150,10 @@ class Agent:
     def answer(self, request: bytes | bytearray) -> Vector:
         """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
         kind, asked = request[:1], memoryview(request)[1:]
-        if kind == relay.HELLO:
+        if kind == local_socket.HELLO:
             self._note_wait(bytes(asked[: _MOST_DIGITS + 1]))
             return self.name.encode()
-        if kind != relay.FRAME:
+        if kind != local_socket.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
         try:
@@ -277,10 +277,10 @@ class Agent:
         self.journal.note("charged", round=round_number, attempt=attempt)  # ε is composed where somebody asks for it
         return receipt
 
-    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:
+    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = local_socket.NO_UNIX_SOCKETS) -> None:
         """Answer at the home's door until asked to stop."""
-        most = len(relay.FRAME) + REQUEST_HEAD + self.study.frame_bytes
-        relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
+        most = len(local_socket.FRAME) + REQUEST_HEAD + self.study.frame_bytes
+        local_socket.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
 
     def __enter__(self) -> Self:
         return self
@@ -298,6 +298,6 @@ def model_path(home: Home, study: Agreement) -> Path:
 def answers(home: Home, *, timeout: float = 2.0) -> bool:
     """Whether the home's agent is there."""
     try:
-        return relay.ask(home.socket, relay.HELLO, timeout=timeout) == home.joined.name.encode()
+        return local_socket.ask(home.socket, local_socket.HELLO, timeout=timeout) == home.joined.name.encode()
     except ChoralError:
         return False

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from choral.backends.pauses import Pauses
+from choral.backends.connecting import Pauses
 from choral.core.errors import ChoralError
 from choral.deploy.agent import CUT_OFF, FINISHED, REACHED, Journal
 

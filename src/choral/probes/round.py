@@ -26,8 +26,7 @@ from choral.core.terms import Cohort, Terms
 from choral.probes.device import Probed
 from choral.probes.projections import ANSWER_BYTES, Answers, adds_up, answers_of, upload_digest, watched_of
 from choral.server.findings import edge_mask
-from choral.server.muster import Muster
-from choral.server.round import Round, Sum
+from choral.server.round import Readiness, Round, Sum
 from choral.server.uploads import Uploads
 
 
@@ -49,9 +48,9 @@ class Inquiry:
     audit: bool = False
     asked: "AskedProbes | None" = None
 
-    def round(self, muster: Muster, model: Vector, **more: Any) -> "ProbedRound":  # noqa: ANN401 - what a Round takes
+    def round(self, readiness: Readiness, model: Vector, **more: Any) -> "ProbedRound":  # noqa: ANN401 - what a Round takes
         """The turn in which they are asked."""
-        return ProbedRound(muster, model, inquiry=self, **more)
+        return ProbedRound(readiness, model, inquiry=self, **more)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -146,14 +145,14 @@ class ProbedRound(Round):
 
     def __init__(
         self,
-        muster: Muster,
+        readiness: Readiness,
         model: Vector,
         *,
-        following: Muster | None = None,
+        following: Readiness | None = None,
         uploads: Uploads | None = None,
         inquiry: Inquiry | None = None,
     ) -> None:
-        super().__init__(muster, model, following=following, uploads=uploads)
+        super().__init__(readiness, model, following=following, uploads=uploads)
         self.inquiry = inquiry or Inquiry()
         self._left_out: set[int] = set()  # before the probes
         self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from choral.asking.catalogue import TRAINED, approved_as
 from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, Wire
+from choral.backends.wire import DroppingTransport, MemoryTransport, Wire, drops_out
 from choral.config import Job
 from choral.core.device import Respondent
 from choral.core.errors import ConfigError, LedgerError, SumError

@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.once import OnceEngine
 from choral.backends.outside import OutsideEngine
 from choral.backends.vectorised import Vectorised
-from choral.backends.wire import RecordingTransport, Wire
+from choral.backends.wire import DroppingTransport, RecordingTransport, Wire, drops_out
 from choral.core.codec import mean
 from choral.core.device import Device, Encode, Train, Update
 from choral.core.errors import ConfigError, SumError

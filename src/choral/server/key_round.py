@@ -22,7 +22,7 @@ from choral.core.messages import (
 from choral.core.signed import offer_fields
 from choral.core.terms import Terms
 from choral.server.findings import Findings
-from choral.server.muster import read, where
+from choral.server.round import read, where
 
 
 class KeyRound:

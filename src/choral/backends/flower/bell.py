@@ -8,7 +8,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from choral.backends import relay
+from choral.backends import local_socket
 
 NAME = "bell.sock"  # next to the SuperLink's socket, in a folder of this user only
 
@@ -17,7 +17,7 @@ def hung(path: Path) -> socket.socket:
     """A socket that becomes readable when the bell is rung; one that a dead process left behind is replaced."""
     path.unlink(missing_ok=True)
     bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    bell.bind(relay.address(path))
+    bell.bind(local_socket.address(path))
     path.chmod(0o600)
     bell.setblocking(False)
     return bell
@@ -27,7 +27,7 @@ def ring(path: Path) -> None:
     """Ring the bell, if it hangs there; nobody waits for an answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, contextlib.suppress(OSError):
         line.setblocking(False)
-        line.sendto(b"", relay.address(path))
+        line.sendto(b"", local_socket.address(path))
 
 
 def heard(bell: socket.socket) -> None:
