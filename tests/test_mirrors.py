@@ -2,17 +2,18 @@
 
 import ast
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCE, TESTS = ROOT / "src" / "choral", ROOT / "tests"
+# Each package with its tests: the product, and the lab next to it.
+HOUSES = {ROOT / "src" / "choral": ROOT / "tests", ROOT / "lab" / "src" / "choral_lab": ROOT / "lab" / "tests"}
 
 # Modules that no test imports, and what does test them.
 EXEMPT = {
     "choral.cli.": "verbs are tested by the words that people type: tests/cli, tests/report/test_verbs.py and others",
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
     "choral.config.unit_settings": "tests/test_config.py and tests/run/test_device_unit.py: what does not go together",
-    "choral.asking.": "tests/asking asks the room by its front door, choral.asking.catalogue, kind by kind",
     "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
     "choral.backends.compiled_rounds": "the programs of choral.backends.resident: tests/backends/test_resident.py",
     "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",
@@ -27,22 +28,25 @@ EXEMPT = {
 
 
 def modules():
-    for file in sorted(SOURCE.rglob("*.py")):
-        if file.stem not in ("__init__", "__main__"):
-            yield file.relative_to(SOURCE).with_suffix("").parts
+    """The name of every module, with where a test file of its name would be."""
+    for source, tests in HOUSES.items():
+        for file in sorted(source.rglob("*.py")):
+            if file.stem not in ("__init__", "__main__"):
+                name = ".".join(file.relative_to(source.parent).with_suffix("").parts)
+                yield name, has_a_file_of_its_name(tests, file.relative_to(source).with_suffix("").parts)
 
 
-def has_a_file_of_its_name(parts):
-    """As tests/protocol/test_bonds.py for choral.protocol.bonds; deeper names are joined, as test_flower_gate.py."""
+def has_a_file_of_its_name(tests, parts):
+    """As tests/protocol/test_bonds.py for choral.core.terms; deeper names are joined, as test_flower_gate.py."""
     room, rest = (parts[:1], parts[1:]) if len(parts) > 1 else ((), parts)
-    return TESTS.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
+    return tests.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
 
 
 @cache
 def called_directly():
     """All that tests import from choral, by its full name."""
     called = set()
-    for file in TESTS.rglob("*.py"):
+    for file in chain.from_iterable(tests.rglob("*.py") for tests in HOUSES.values()):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 called |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
@@ -55,16 +59,15 @@ def test_every_module_has_its_tests_or_a_reason_why_they_are_elsewhere():
     called, groups = called_directly(), tuple(name for name in EXEMPT if name.endswith("."))
     untested = [
         name
-        for parts in modules()
-        if (name := ".".join(("choral", *parts))) not in called
-        if not has_a_file_of_its_name(parts) and name not in EXEMPT and not name.startswith(groups)
+        for name, mirrored in modules()
+        if name not in called and not mirrored and name not in EXEMPT and not name.startswith(groups)
     ]
     assert untested == [], "write a test file of that name, or say in EXEMPT what tests it"
 
 
 def test_every_reason_is_still_needed():
-    called, names = called_directly(), {".".join(("choral", *parts)): parts for parts in modules()}
-    lacking = [name for name, parts in names.items() if name not in called and not has_a_file_of_its_name(parts)]
+    called = called_directly()
+    lacking = [name for name, mirrored in modules() if name not in called and not mirrored]
     unneeded = [
         reason
         for reason in EXEMPT

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.accounting.account import account
-from choral.convergence_bounds import step_condition
 from choral.core.errors import LedgerError, PlanError
 from choral.core.events import Gaussian, epsilon_of
 from choral.core.ledger import Balance, Charge, Reservation
@@ -21,6 +20,7 @@ from choral.core.mechanisms.poisson import sampled
 from choral.core.plan import Budget
 from choral.planner import once_numbers, plan_for, proposal_of, task_of
 from choral.planner.on_sums import advice_on_sums
+from choral.planner.theorem_2 import step_condition
 from tests.run.small import study
 
 ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}

@@ -8,7 +8,6 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from choral.accounting.account import account as account
     from choral.accounting.calibrate import noise_for as noise_for
-    from choral.convergence_bounds import convergence as convergence
     from choral.core.errors import ChoralError as ChoralError
     from choral.core.ledger import Ledger as Ledger
     from choral.core.plan import Budget as Budget
@@ -48,7 +47,6 @@ _ROOM_OF = {
     "SecureSum": "choral.core.plan",
     "Trained": "choral.front",
     "account": "choral.accounting.account",
-    "convergence": "choral.convergence_bounds",
     "fit": "choral.front",
     "convert": "choral.core.zcdp",
     "load": "choral.tables.sources",
@@ -68,6 +66,9 @@ _ROOM_OF = {
     "write_report": "choral.report",
 }
 
+# What another distribution offers now, and its place there.
+_MOVED = {"convergence": "choral_lab.convergence_bounds.convergence", "research": "choral_lab.research"}
+
 __all__ = [
     "Budget",
     "ChoralError",
@@ -80,7 +81,6 @@ __all__ = [
     "Trained",
     "__version__",
     "account",
-    "convergence",
     "convert",
     "fit",
     "load",
@@ -102,6 +102,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - each name has its own type, see TYPE_CHECKING above
+    if name in _MOVED:
+        raise ImportError(f"choral.{name} is {_MOVED[name]} now: run pip install ./lab in a checkout of choral.")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'choral' has no attribute {name!r}")
     room, _, inner = _ROOM_OF[name].partition(":")

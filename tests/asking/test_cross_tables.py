@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from choral.asking.catalogue import estimate, expected, summand
-from choral.asking.filters import condition
+from choral.asking.cells import condition
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
 from tests.asking.people import COLUMNS, people, table

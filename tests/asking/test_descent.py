@@ -7,8 +7,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from choral.asking.descent import RATE, ROUNDS, Descent, slowed
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
+from choral.asking.fitting import RATE, ROUNDS, Descent, slowed
 from choral.asking.question import Question
 from choral.core.zcdp import rho_for
 from choral.learning.evaluate import area

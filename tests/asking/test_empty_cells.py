@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, norm
 
-from choral.asking.catalogue import estimate, summand
-from choral.asking.filters import condition
-from choral.asking.models import read_model
+from choral.asking.catalogue import estimate, read_model, summand
+from choral.asking.cells import condition
 from choral.asking.question import Question
 from choral.tables.columns import Categorical, Numeric
 from tests.asking.coverage import noisy

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import NAMES, estimate, summand
+from choral.asking.catalogue import MODELS, NAMES, estimate, read_model, summand
 from choral.asking.fitting import OpenedSum, driven
-from choral.asking.models import MODELS, read_model
 from choral.asking.question import FIRST, VERSION, Question
 from choral.core.errors import ChoralError
 from tests.asking.people import COLUMNS

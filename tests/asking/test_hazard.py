@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import summand
-from choral.asking.concordance import concordance
+from choral.asking.catalogue import read_model, summand
+from choral.asking.fitting import concordance
 from choral.asking.hazard import ROUNDS, UNIT, HazardState, prepared
-from choral.asking.models import read_model
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from choral.asking import means
+from choral.asking import moments
 from choral.asking.catalogue import estimate, expected, summand
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
@@ -21,20 +21,22 @@ MEAN, VARIANCE = 200 / 7, 10_000 * 10 / (49 * 8)  # of 100 times a Beta(2, 5)
 def test_the_farthest_of_all_pairs_is_within_the_claim_and_more_than_two_units_apart():
     """All 8,193 numbers that x can be, and a row that does not count; 2U alone, without the rounding, is too little."""
     found = summand(AGE, COLUMNS)
-    ages = np.arange(-means.UNIT, means.UNIT + 1)
+    ages = np.arange(-moments.MEAN_UNIT, moments.MEAN_UNIT + 1)
     grid = np.concatenate([vectors(found, {"age": [None]}), _phi(ages)])
-    assert np.array_equal(vectors(found, {"age": (50 + 50 * ages[::97] / means.UNIT).tolist()}), _phi(ages[::97]))
+    assert np.array_equal(
+        vectors(found, {"age": (50 + 50 * ages[::97] / moments.MEAN_UNIT).tolist()}), _phi(ages[::97])
+    )
     largest = max(
         int(((block[:, None] - grid) ** 2).sum(axis=2).max()) for block in np.array_split(grid, 64)
     )  # whole numbers: exact
-    assert 2 * means.UNIT < math.sqrt(largest) <= found.l2 == 2 * means.UNIT + 1
+    assert 2 * moments.MEAN_UNIT < math.sqrt(largest) <= found.l2 == 2 * moments.MEAN_UNIT + 1
     assert math.sqrt(largest) == pytest.approx(8192.2036, abs=1e-4)
 
 
 def _phi(x):
     """φ of rows at these places of the grid, by the formula of docs/sums.md."""
-    squares = np.floor(means.SQUARES / 1000 * x**2 / means.UNIT + 0.5).astype(np.int64) - means.CENTRE
-    return np.stack([x, squares, np.full_like(x, means.ROWS)], axis=1)
+    squares = np.floor(moments.SQUARES / 1000 * x**2 / moments.MEAN_UNIT + 0.5).astype(np.int64) - moments.CENTRE
+    return np.stack([x, squares, np.full_like(x, moments.ROWS)], axis=1)
 
 
 @pytest.mark.parametrize("asked", [AGE, WOMEN])
@@ -47,7 +49,7 @@ def test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it(asked):
 
 def test_a_larger_weight_of_the_squares_would_break_the_claim(monkeypatch):
     # The bound of docs/sums.md is tight: w² = 2.7725 is the least of (4 − s)/(s(2 − s)²), at s = 0.764.
-    monkeypatch.setattr(means, "SQUARES", 1700)
+    monkeypatch.setattr(moments, "SQUARES", 1700)
     found = summand(AGE, COLUMNS)
     assert farthest(found, {"age": np.linspace(0, 100, 401).tolist()}) > found.l2
 

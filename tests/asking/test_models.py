@@ -5,11 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import ROUNDS, state_length, summand
-from choral.asking.concordance import concordance
-from choral.asking.descent import MOMENTUM, Descent, noise_gain
-from choral.asking.fitting import settled
-from choral.asking.models import MODELS, read_model
+from choral.asking.catalogue import MODELS, ROUNDS, read_model, state_length, summand
+from choral.asking.fitting import MOMENTUM, Descent, concordance, noise_gain, settled
 from choral.asking.question import Question
 from choral.core.errors import ChoralError
 from choral.tables.reading import Table

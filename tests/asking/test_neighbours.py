@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.asking.neighbours import leaning
+from choral.asking.survival import leaning
 
 
 def test_without_noise_every_bin_stands_for_itself():

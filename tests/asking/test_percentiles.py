@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import summand
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model, summand
 from choral.asking.quantiles import sensitivity
 from choral.asking.question import Question
 from choral.core.errors import ChoralError

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from choral.asking.catalogue import estimate, summand
+from choral.asking.gradients import UNIT
 from choral.asking.question import Question
-from choral.asking.rounds import UNIT
 from choral.core.errors import ChoralError
 from tests.asking.pairs import farthest, vectors
 from tests.asking.people import COLUMNS, people, table

@@ -21,8 +21,8 @@ from choral.config import job_of
 from choral.record import read_run
 from choral.report.live_page import live_page
 from choral.run.folder import RunFolder
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from choral.tables.records import hold_out
 from choral.tables.sources import load
 from tests.run.small import SETTINGS

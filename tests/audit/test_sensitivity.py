@@ -16,7 +16,7 @@ from choral.learning.local import counted_update
 from choral.learning.models import binary, mlp
 from choral.learning.persons import model_of_units
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.run.study import settle
+from choral.run.planning import settle
 from choral.tables.records import Records
 
 PAIRS, ROWS, FEATURES = 1000, 12, 5

@@ -9,7 +9,7 @@ import pytest
 from choral import config
 from choral.cli import main
 from choral.core.errors import ChoralError
-from choral.run.study import settle
+from choral.run.planning import settle
 
 
 @pytest.fixture

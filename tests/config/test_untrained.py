@@ -2,11 +2,11 @@
 
 import pytest
 
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
 from choral.config import parse
 from choral.config.untrained import ON_SUMS, SHARE, rounds_of
 from choral.core.errors import ChoralError
-from choral.run.questions import declared_columns
+from choral.run.study import declared_columns
 from choral.run.sum_study import question_of
 
 BASE = """\

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
 from choral.asking.question import Question
 from choral.cli import main
 from choral.core.errors import ConfigError, RunError, StorageError, TableError, TrustError
@@ -18,12 +18,12 @@ from choral.deploy.public_test import keep_test
 from choral.deploy.serving import run_folder
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
-from choral.run import questions
+from choral.run import study as settled_study
 from choral.run.answer_register import AnswerRegister
 from choral.run.answers import answered
 from choral.run.modelling import fit
 from choral.run.places import Opened
-from choral.run.questions import plan_of_questions
+from choral.run.study import plan_of_questions
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
@@ -229,7 +229,7 @@ def test_over_flower_every_process_asks_answers_and_makes_a_model(tmp_path):
 
 def test_a_site_with_more_rows_than_an_answer_has_room_for_is_refused_when_it_approves(tmp_path, monkeypatch):
     asking = Consortium(tmp_path, job=ASKING)
-    monkeypatch.setattr(questions, "MOST_ROWS", 3)
+    monkeypatch.setattr(settled_study, "MOST_ROWS", 3)
     with pytest.raises(TableError, match=r"CH206 .* rows of one device, and a question has room for 3\. Nothing was"):
         asking.approve()
     assert not any(home.ledger_path.exists() for home in asking.homes.values())

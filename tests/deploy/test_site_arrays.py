@@ -17,8 +17,8 @@ from choral.deploy.personal import make_personal
 from choral.deploy.public_test import keep_test, with_public_test
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from choral.tables.cells import Format
 from choral.tables.encoder import Encoder
 from tests.run import consortium

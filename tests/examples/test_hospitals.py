@@ -22,7 +22,7 @@ from choral.deploy.serving import Deployed, keep_test
 from choral.deploy.site import Home
 from choral.record import read_run
 from choral.run.agreement import Agreement
-from choral.run.study import settle
+from choral.run.planning import settle
 from examples.hospitals import make_tables
 from tests.examples.terminal import Terminal
 from tests.run.consortium import Sockets

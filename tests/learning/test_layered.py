@@ -15,8 +15,8 @@ from choral.learning.clipped import general_clipped_sum, layered_clipped_sum
 from choral.learning.local import local_update
 from choral.learning.models.layered import patches, pooled
 from choral.learning.recipe import Recipe, sensitivity_factor
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from tests.run.small import SETTINGS
 
 DRAW = np.random.default_rng(5)

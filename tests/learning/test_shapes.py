@@ -10,8 +10,9 @@ from choral.config import job_of
 from choral.core.errors import TableError
 from choral.learning import models
 from choral.learning.evaluate import evaluate, squared_gradient_norm
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import model_of, settle
+from choral.run.study import model_of
 from choral.tables.records import Records
 from tests.run.small import SETTINGS, rows
 

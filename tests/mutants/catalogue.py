@@ -20,7 +20,7 @@ BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.server.findings:Findings.", "choral.backends.wire:Wire."
-PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
+PINNED, RUNS = "choral.deploy.pinned:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
@@ -41,8 +41,10 @@ def bug(name: str, function: str, old: str, new: str, caught_by: str, *more: Cha
 
 
 PAPER = "tests/learning/test_local.py::test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5"
-TIGHT = "tests/audit/test_canary.py::test_the_bound_is_near_the_proved_figure_where_the_rule_is_tight"
-SPREAD = "tests/audit/test_canary.py::test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_for_it"
+TIGHT = "lab/tests/audit/test_canary.py::test_the_bound_is_near_the_proved_figure_where_the_rule_is_tight"
+SPREAD = (
+    "lab/tests/audit/test_canary.py::test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_for_it"
+)
 NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
@@ -96,7 +98,7 @@ MUTANTS = [
         "add_noise(model, total, spread, key, draw))", PAPER),
     bug("records join a batch by their label", LOCAL + "batch_sum.part", "batch >= 0", "labels[batch] > 0", PAPER),
     # Sums of questions
-    bug("several tables counted as one", ASKING + "one_hot:one_hots",
+    bug("several tables counted as one", ASKING + "cells:one_hots",
         "sum(min(block.width, 2) for block in blocks)", "min(max(block.width for block in blocks), 2)",
         "tests/asking/test_cross_tables.py::test_tables_of_several_columns_are_one_sum_of_blocks"),
     bug("moments without the root of 2", ASKING + "moments:Moments.summand",
@@ -105,13 +107,13 @@ MUTANTS = [
     bug("a column of the root in place of two", ASKING + "quantiles:sensitivity",
         "int(apart.max())", "int(squares[-1])",
         "tests/asking/test_quantiles.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it"),
-    bug("opposite gradients in the same cells left out", ASKING + "rounds:GradientRound.summand",
+    bug("opposite gradients in the same cells left out", ASKING + "gradients:GradientRound.summand",
         "2.0 * longest", "2.0**0.5 * longest",
         "tests/asking/test_rounds.py::test_two_rows_that_differ_in_the_target_reach_the_claim"),
-    bug("length of a gradient not checked", ASKING + "rounds:GradientRound.summand.total",
+    bug("length of a gradient not checked", ASKING + "gradients:GradientRound.summand.total",
         "encoded.there & ((whole**2).sum(axis=0) <= longest**2)", "encoded.there",
         "tests/asking/test_rounds.py::test_a_row_that_is_too_long_in_whole_numbers_counts_for_nothing"),
-    bug("a state that is not finite", ASKING + "rounds:finite", "np.all(np.abs(found) <= 1e6)", "True",
+    bug("a state that is not finite", ASKING + "fitting:finite", "np.all(np.abs(found) <= 1e6)", "True",
         "tests/asking/test_rounds.py::test_a_state_that_is_no_model_of_this_design_is_refused"),
     bug("an answer for each site", ASKING + "parameters:Parameters.strata",
         'ONE_SITE in (self.given.get("by"), *_items(self.given.get("by")))', "False",
@@ -183,9 +185,9 @@ MUTANTS = [
     bug("a call for as many runs as there are", "choral.backends.resident_sweep:runs_together",
         "MOST_RUNS - len(runs)", "0",
         TOGETHER + "test_no_bit_of_a_run_depends_on_the_runs_that_are_trained_with_it"),
-    bug("runs go together whatever their form", "choral.research.sweep_training:Companies.of",
+    bug("runs go together whatever their form", "choral_lab.research.sweep_training:Companies.of",
         "isinstance(engine, Vectorised) and go_together(engine)", "True",
-        "tests/research/test_sweep_training.py::"
+        "lab/tests/research/test_sweep_training.py::"
         "test_runs_that_do_not_go_together_are_trained_by_repeat_each_by_its_own_numbers"),
     bug("an accelerator draws the same batches in every round", "choral.backends.resident:Resident.who",
         "0 if same else number", "1",
@@ -333,7 +335,7 @@ MUTANTS = [
         "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
         " self._numbers(cells, source, written))[1]",
         "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
-    bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
+    bug("the report says where the data lies", "choral.run.planning:_load", "Path(named).name", "str(named)",
         "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
     bug("a device's name is its nonce", DEVICE + "_get_ready", "os.urandom(NONCE_BYTES)",
         "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
@@ -342,7 +344,7 @@ MUTANTS = [
     # Noise once (rule S7), and ledgers with two limits
     bug("an upload without its noise", "choral.learning.once:with_noise",
         "clean + plan.noise * factor * noise", "clean + 0.5 * plan.noise * factor * noise",
-        "tests/audit/test_once.py::"
+        "lab/tests/audit/test_once.py::"
         "test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved_and_no_more"),
     bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * MARGIN", "2.5",
         "tests/learning/test_once.py::test_the_number_of_steps_depends_on_the_number_of_rows_alone"),
@@ -407,12 +409,12 @@ MUTANTS = [
     # Private sums (rule S8)
     bug("noise for half of what one record moves", "choral.core.private_sums:SumPrice.noise_for",
         'require_number("l2", l2) / self.mu', 'require_number("l2", l2) / self.mu / 2',
-        "tests/audit/test_asked.py::test_the_deployed_noise_survives_and_nearly_all_of_the_claim_is_measured"),
+        "lab/tests/audit/test_asked.py::test_the_deployed_noise_survives_and_nearly_all_of_the_claim_is_measured"),
     bug("questions without their factor", "choral.core.private_sums:SumPrice.noise_for",
         "2 ** max(0, math.ceil(math.log2(LEAST_SCALE / wanted)))", "1",
         "tests/privacy/test_private_sums.py::"
         "test_the_noise_never_costs_more_than_the_price_and_at_most_a_thousandth_less"),
-    bug("more honest noises than there are", "choral.run.questions:price_of",
+    bug("more honest noises than there are", "choral.run.study:price_of",
         "secure.honest_noises(secure.adversary)", "secure.cohort",
         "tests/run/test_inquiry.py::test_where_nobody_may_drop_out_more_noises_count_and_the_noise_is_less"),
     bug("rows that are read before the charge", DEVICE + "_upload",

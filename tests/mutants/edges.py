@@ -19,7 +19,7 @@ READERS, DECLARED = "choral.tables.reading:", "choral.tables.columns:"
 ALONE = "tests/tables/test_one_row_alone.py::"
 CSV_CELL = ALONE + "test_a_replaced_cell_of_a_csv_file_changes_no_other_row"
 FRAME_CELL = ALONE + "test_a_replaced_cell_of_a_data_frame_changes_no_other_row_whatever_the_types_become"
-AUDITED = "tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
+AUDITED = "lab/tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
 READING: list[Mutant] = [
     bug(
         "the order of dates by all rows of a column",
@@ -137,9 +137,9 @@ FIFTH = "tests/asking/test_empty_cells.py::test_intervals_hold_the_truth_where_a
 ANSWERS: list[Mutant] = [
     bug(
         "length of a mean without its rounding",
-        ASKED + "means:ColumnMean.summand",
-        "2 * UNIT + 1",
-        "2 * UNIT",
+        ASKED + "moments:ColumnMean.summand",
+        "2 * MEAN_UNIT + 1",
+        "2 * MEAN_UNIT",
         "tests/asking/test_means.py::test_the_farthest_of_all_pairs_is_within_the_claim_and_more_than_two_units_apart",
     ),
     bug(
@@ -151,7 +151,7 @@ ANSWERS: list[Mutant] = [
     ),
     bug(
         "a mean divided by all rows",
-        ASKED + "means:ColumnMean._moments",
+        ASKED + "moments:ColumnMean._moments",
         "self.length == 2",
         "self.keeps.is_everything",
         FIFTH,
@@ -187,7 +187,7 @@ ANSWERS: list[Mutant] = [
     ),
     bug(
         "a count of rows longer than a model's sensitivity",
-        ASKED + "rounds:RowCounter.weight",
+        ASKED + "fitting:RowCounter.weight",
         "math.isqrt(3 * self.longest**2)",
         "2 * self.longest",
         "tests/asking/test_rounds.py::test_no_two_rows_are_farther_apart_than_the_claim_at_any_state",
@@ -231,7 +231,7 @@ PRICES: list[Mutant] = [
     bug("updates out of range in no charge", "choral.core.costs:Costs.charged_delta",
         "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
         "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
-    bug("device with too many rows asked and charged", "choral.run.questions:check_rows", "rows > MOST_ROWS", "False",
+    bug("device with too many rows asked and charged", "choral.run.study:check_rows", "rows > MOST_ROWS", "False",
         "tests/run/test_inquiry.py::"
         "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
     bug("turn of a sparse graph free of charge", "choral.core.costs:Costs.sum_event",

@@ -38,7 +38,7 @@ REVIEWED: list[Mutant] = [
         "test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases"),
     bug("half of the noise", LOCAL + "add_noise", "deviation * draw(key, leaf.shape, start)",
         "0.5 * deviation * draw(key, leaf.shape, start)",
-        "tests/audit/test_white_box.py::test_an_adversary_that_sees_all_that_a_rule_grants_measures_four_fifths"
+        "lab/tests/audit/test_white_box.py::test_an_adversary_that_sees_all_that_a_rule_grants_measures_four_fifths"
         "_of_what_is_proved_and_no_more"),
     # P1: a forged screen
     bug("an error with hidden characters", "choral.core.errors:ChoralError.__init__",

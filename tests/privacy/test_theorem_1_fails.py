@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from choral.accounting import published
-from choral.audit.bounds import Tally, least_epsilon
 from choral.core import mechanisms
 from choral.core.exposure import Exposure
 from choral.core.zcdp import gdp_epsilon
+from choral_lab.audit.bounds import Tally, least_epsilon
 
 TRIALS = 400_000
 THRESHOLD = 3.7  # standard deviations of the sum in the world without the record's push; fixed before any trial

@@ -3,7 +3,7 @@
 import numpy as np
 
 from choral.config import job_of
-from choral.run.study import settle
+from choral.run.planning import settle
 
 
 def rows(count=240, features=4, seed=0):

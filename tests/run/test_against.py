@@ -18,9 +18,9 @@ from choral.core.mechanisms import with_secure_sum
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
+from choral.run.planning import server_step_of, settle
 from choral.run.runs import Run
 from choral.run.statement import planned_statement
-from choral.run.study import settle
 from choral.server_step import Averaged, Mean
 from tests.run.consortium import JOB, NAMES, Consortium
 from tests.run.small import rows
@@ -109,7 +109,7 @@ def test_where_nothing_is_proved_of_the_sum_the_choice_is_refused(model, tmp_pat
 def test_one_noisy_step_per_round_comes_with_momentum_and_averaged_models():
     settled = study(noise_is_added="every step", rounds=12, **SUM)
     assert (settled.plan.local_steps, settled.plan.batch, settled.plan.once) == (1, settled.plan.rows, False)
-    assert isinstance(settled.server_step, Averaged) and settled.server_step.rounds == 12
+    assert isinstance(server_step_of(settled), Averaged) and server_step_of(settled).rounds == 12
     assert settled.costs.rule(0).rule == "S1" and settled.costs.sum_event(0, 0) is not None
     runs = [Run(kind, settled) for kind in ("simulation", "rehearsal")]
     for run in runs:

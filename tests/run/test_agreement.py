@@ -14,7 +14,7 @@ from choral.core.keys import Identity
 from choral.deploy.enrolment import Invitation, card_of, card_text, read_card
 from choral.run.agreement import Agreement
 from choral.run.deployable import check_deployable, columns_of
-from choral.run.study import settle
+from choral.run.planning import settle
 from tests.run.consortium import JOB, NAMES, Consortium
 
 

@@ -21,9 +21,8 @@ from choral.learning.recipe import Recipe
 from choral.learning.streams import keys
 from choral.learning.trainer import LocalTraining
 from choral.report.verify import verify
-from choral.run.planning import plan_of, weighed_rows
+from choral.run.planning import plan_of, settle, weighed_rows
 from choral.run.runs import Run
-from choral.run.study import settle
 from choral.tables.records import Records
 
 SIZES = (20, 60, 140, 280, 500)  # of 1000 rows: the shares of 2, 6, 14, 28 and 50 %

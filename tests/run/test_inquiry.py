@@ -13,10 +13,10 @@ from choral.core import codec as whole
 from choral.core.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
 from choral.core.events import epsilon_of
 from choral.core.ledger import Ledger
-from choral.run import questions
+from choral.run import study as settled_study
 from choral.run.inquiry import Inquiry
+from choral.run.planning import settle
 from choral.run.questions import preparation
-from choral.run.study import settle
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
 TABLE = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"]})
@@ -282,7 +282,7 @@ def test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_a
     largest = max(table.rows for table in settled.data.tables)
     for room, refused in ((largest, False), (largest - 1, True)):
         monkeypatch.setattr(whole, "MOST_ROWS", room)
-        monkeypatch.setattr(questions, "MOST_ROWS", room)
+        monkeypatch.setattr(settled_study, "MOST_ROWS", room)
         folder = tmp_path / str(room)
         if refused:
             with pytest.raises(

@@ -163,7 +163,7 @@ def test_a_site_approves_models_by_their_name_and_no_sum_goes_by_another(tmp_pat
     ("rehearsal", np.zeros(5)),
 ], ids=["nan", "infinite", "short", "none", "huge", "nan, rehearsed", "long, rehearsed"])  # fmt: skip
 def test_a_state_that_is_no_model_is_refused_and_nobody_pays(settled, tmp_path, monkeypatch, kind, state):
-    monkeypatch.setattr("choral.asking.models.settled", lambda _: state)
+    monkeypatch.setattr("choral.asking.gradients.settled", lambda _: state)
     # A rehearsed server does not look at it: each device refuses, and the turn fails before anybody has paid.
     code = "CH102" if kind == "simulation" else "CH503" if len(state) == 4 else "CH600"
     with pytest.raises(ChoralError, match=code):

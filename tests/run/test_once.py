@@ -13,8 +13,8 @@ from choral.core.ledger import Ledger
 from choral.learning import once
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.uniform(-1, 1, (600, 3)).astype(np.float32)

@@ -59,7 +59,7 @@ def test_every_site_is_shown_side_by_side_and_no_file_of_the_run_holds_a_persona
     assert reported["gain_over_shared"] == 1.0 and 0 <= reported["gain_over_alone"] <= 1
 
     from choral import config
-    from choral.run.study import settle
+    from choral.run.planning import settle
 
     settled = settle(config.read("choral.toml"))
     shared = read_parameters(sites / "run" / "model.safetensors")[0]

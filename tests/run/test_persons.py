@@ -19,8 +19,8 @@ from choral.core.rules import MIXED_ADJACENCY
 from choral.deploy.policy import Policy
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run.planning import settle
 from choral.run.runs import Run
-from choral.run.study import settle
 from tests.run.consortium import JOB, Consortium
 
 PERSON = "one person replaced (all of at most 5 rows)"

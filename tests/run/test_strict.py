@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.audit.canary import worst_case
-from choral.audit.one_run import data_driven
 from choral.backends.vectorised import Vectorised
 from choral.cli import main
 from choral.core.errors import PlanError
@@ -21,6 +19,8 @@ from choral.report.verify import verify
 from choral.run.folder import RunFolder
 from choral.run.places import engine_of
 from choral.run.runs import Run, resume
+from choral_lab.audit.canary import worst_case
+from choral_lab.audit.one_run import data_driven
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
 from tests.run.small import rows, study
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from choral.config import job_of
-from choral.run.questions import declared_columns
-from choral.run.study import maker_in, settle
+from choral.run.planning import settle
+from choral.run.study import declared_columns, maker_in
 
 CODE = """
 def shapes(features, classes):

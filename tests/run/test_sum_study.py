@@ -5,14 +5,14 @@ import pytest
 
 import choral
 from choral import cli
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model
 from choral.config import job_of, parse
 from choral.core.errors import ConfigError, TableError
 from choral.output.onnx import export_onnx
 from choral.record import read_sum_models
 from choral.run.inquiry import begun
-from choral.run.questions import declared_columns
-from choral.run.study import settle
+from choral.run.planning import prospect_of, settle
+from choral.run.study import declared_columns
 from choral.run.sum_study import advice, kappa_of, question_of, shape_of, sums_of, with_proposed_kind
 from choral.tables.reading import from_frame
 from tests.run.test_modelling import frame
@@ -41,7 +41,7 @@ def test_the_noise_of_a_cell_is_reported_with_the_proposal():
     assert "above 0.02" in advice(study)[0] and 'kind = "logistic"' in advice(study)[0]
     trained = settle(job_of(epsilon=2.0, **SICK), frame())
     assert advice(trained)[0].startswith("Proposed: a model that is trained")
-    assert study.prospect is None
+    assert prospect_of(study) is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from choral.planner.worth_joining import Prospect, happened, in_words
 from choral.record import Baselines, Measured
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.study import settle
+from choral.run.planning import settle
 from tests.run.forger import edit
 
 RNG = np.random.default_rng(5)

@@ -8,7 +8,7 @@ import pytest
 import choral
 from choral.config import parse, read
 from choral.core.errors import ConfigError, TableError
-from choral.run.study import settle
+from choral.run.planning import settle
 from choral.tables.arrays import read_images, read_npz, read_site
 
 HEAD = "privacy.epsilon = 4.0\nprivacy.delta = 1e-4\n"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.summand import Integers, Summand
+from choral.asking.parameters import Integers, Summand
 from choral.core.errors import TableError
 from choral.core.printable import number_of
 from choral.tables.reading import frame_of
@@ -149,3 +149,34 @@ def renamed(name: str, interval: Mapping[str, float]) -> dict[str, float]:
 def too_few(what: str, fix: str) -> TableError:
     """CH320: the noise leaves nothing that could be said honestly."""
     return TableError("CH320", f"too few rows for an honest answer: {what}", fix=fix)
+
+
+Vector = NDArray[np.float64]
+
+
+def rising(values: Vector) -> Vector:
+    """The rising sequence that is nearest in squares: neighbours out of order are joined until none is.
+
+    >>> rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
+    [1.0, 2.5, 2.5, 4.0]
+    """
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] > mean:
+            mean, size = (mean * size + means[-1] * sizes[-1]) / (size + sizes[-1]), size + sizes[-1]
+            means.pop()
+            sizes.pop()
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(means, sizes)
+
+
+def falling(values: Vector) -> Vector:
+    """The falling sequence that is nearest in squares.
+
+    >>> falling(np.array([1.0, 0.5, 0.7])).tolist()
+    [1.0, 0.6, 0.6]
+    """
+    return -rising(-values)

@@ -1,52 +1,57 @@
 """The questions that choral knows, by name: the one place that decides what a name means."""
 
 from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind, ModelRound
-from choral.asking.column_bounds import ColumnBounds
-from choral.asking.cross_tables import CrossTable, ManyTables
-from choral.asking.hazard import HazardRound
-from choral.asking.means import ColumnMean
-from choral.asking.models import MODELS
-from choral.asking.moments import Moments
-from choral.asking.parameters import Parameters
-from choral.asking.percentiles import Percentiles
-from choral.asking.quantiles import Distribution
+from choral.asking.fitting import SumModel
+from choral.asking.parameters import DeclaredColumns, Integers, Parameters, Summand
 from choral.asking.question import Question
-from choral.asking.rounds import GradientRound
-from choral.asking.summand import DeclaredColumns, Integers, Summand
-from choral.asking.survival import Survival
 from choral.core.errors import ConfigError, TrustError
 
-_KINDS: dict[str, Callable[[Parameters], Kind]] = {
-    "count": CrossTable.count,
-    "table": CrossTable.table,
-    "tables": ManyTables.read,
-    "mean": ColumnMean.read,
-    "moments": Moments.read,
-    "bounds": ColumnBounds.read,
-    "km": Survival.read,
-    "cdf": Distribution.cdf,
-    "quantiles": Distribution.quantiles,
+if TYPE_CHECKING:
+    from choral.asking.survival import Survival
+
+
+# What reads the parameters of each name, and its module, which is loaded when such a question is asked.
+_KINDS = {
+    "count": "cross_tables:CrossTable.count",
+    "table": "cross_tables:CrossTable.table",
+    "tables": "cross_tables:ManyTables.read",
+    "mean": "moments:ColumnMean.read",
+    "moments": "moments:Moments.read",
+    "bounds": "column_bounds:ColumnBounds.read",
+    "km": "survival:Survival.read",
+    "cdf": "quantiles:Distribution.cdf",
+    "quantiles": "quantiles:Distribution.quantiles",
 }
-# The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.models).
-_ROUNDS: dict[str, Callable[[Parameters], ModelRound]] = {
-    "logistic_cells": lambda given: GradientRound.logistic(given).cells,
-    "logistic_round": GradientRound.logistic,
-    "linear_cells": lambda given: GradientRound.linear(given).cells,
-    "linear_round": GradientRound.linear,
-    "additive_cells": lambda given: GradientRound.additive(given).cells,
-    "additive_round": GradientRound.additive,
-    "hazard_table": HazardRound.counting,
-    "hazard_moments": HazardRound.measuring,
-    "hazard_round": HazardRound.read,
-    "percentiles_bounds": Percentiles.looking,
-    "percentiles_cells": Percentiles.counting,
+# The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.fitting).
+_ROUNDS = {
+    "logistic_cells": "gradients:GradientRound.logistic_cells",
+    "logistic_round": "gradients:GradientRound.logistic",
+    "linear_cells": "gradients:GradientRound.linear_cells",
+    "linear_round": "gradients:GradientRound.linear",
+    "additive_cells": "gradients:GradientRound.additive_cells",
+    "additive_round": "gradients:GradientRound.additive",
+    "hazard_table": "hazard:HazardRound.counting",
+    "hazard_moments": "hazard:HazardRound.measuring",
+    "hazard_round": "hazard:HazardRound.read",
+    "percentiles_bounds": "quantiles:Percentiles.looking",
+    "percentiles_cells": "quantiles:Percentiles.counting",
 }
-NAMES, ROUNDS = tuple(_KINDS), tuple(_ROUNDS)
+_MODELS = {
+    "logistic": "gradients:GradientModel.logistic",
+    "linear": "gradients:GradientModel.linear",
+    "additive": "gradients:GradientModel.additive",
+    "hazard": "hazard:HazardModel.read",
+    "percentiles": "quantiles:Percentiles.read",
+}
+NAMES, ROUNDS, MODELS = tuple(_KINDS), tuple(_ROUNDS), tuple(_MODELS)
 TRAINED = tuple(name for name in ROUNDS if not name.startswith("percentiles_"))  # on rows that judge nothing
 ALL_NAMES = NAMES + MODELS  # what a study may allow
 
@@ -112,17 +117,22 @@ def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviat
     >>> [completed(asked, columns, rows=rows, deviation=5.8).parameters["bins"] for rows in (1083, 9000)]
     [16, 48]
     """
-    kind = _kind(question, columns) if question.name in NAMES else None
-    if not isinstance(kind, Survival) or "bins" in question.parameters:
+    if question.name != "km" or "bins" in question.parameters:
         return question
-    bins = kind.proposed_bins(rows=rows, deviation=deviation)
+    bins = cast("Survival", _kind(question, columns)).proposed_bins(rows=rows, deviation=deviation)
     return question.with_parameters({**question.parameters, "bins": bins})
+
+
+def _reader(place: str) -> Callable[..., object]:
+    """What stands at "module:Class.method" of this room."""
+    module, _, name = place.partition(":")
+    return cast("Callable[..., object]", attrgetter(name)(import_module(f"choral.asking.{module}")))
 
 
 def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
     question.canonical()
     given = Parameters(question.name, question.parameters, columns, version=question.version)
-    asked = _ROUNDS[question.name](given)
+    asked = cast(ModelRound, _reader(_ROUNDS[question.name])(given))
     given.end()
     return asked
 
@@ -138,6 +148,22 @@ def _kind(question: Question, columns: DeclaredColumns) -> Kind:
             fix=f"It has: {', '.join(ALL_NAMES)}.",
         )
     given = Parameters(question.name, question.parameters, columns, version=question.version)
-    kind = _KINDS[question.name](given)
+    kind = cast(Kind, _reader(_KINDS[question.name])(given))
     given.end()
     return kind
+
+
+def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
+    """The model that a question names, with every parameter checked.
+
+    >>> from choral.tables.columns import Numeric
+    >>> age, died = Numeric(name="age", low=0, high=100), Numeric(name="died", low=0, high=1)
+    >>> asked = Question(name="linear", parameters={"columns": ["age"], "target": "died", "rounds": 3})
+    >>> read_model(asked, {"age": age, "died": died}).sums
+    3
+    """
+    question.canonical()
+    given = Parameters(question.name, question.parameters, columns, version=question.version)
+    model = cast(SumModel, _reader(_MODELS[question.name])(question, given))
+    given.end()
+    return model

@@ -12,11 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, around, too_few, with_value
-from choral.asking.cells import numbers
-from choral.asking.filters import Filter
-from choral.asking.one_hot import Block, one_hots
-from choral.asking.parameters import Parameters, bad
-from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.cells import Block, Filter, numbers, one_hots
+from choral.asking.parameters import Integers, Parameters, Rows, Summand, bad
 from choral.core.printable import number_of
 from choral.tables.columns import Categorical
 

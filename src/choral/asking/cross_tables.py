@@ -9,11 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, ByReference, around, renamed, sampling_variance, with_value
-from choral.asking.cells import MOST_BINS, USUAL_BINS, TableAxis, axes_of, axis_of
-from choral.asking.filters import Filter, filter_of
-from choral.asking.one_hot import Block, counted, one_hots, onto_simplex
-from choral.asking.parameters import Parameters, bad
-from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.cells import (
+    MOST_BINS,
+    USUAL_BINS,
+    Block,
+    Filter,
+    TableAxis,
+    axes_of,
+    axis_of,
+    counted,
+    filter_of,
+    one_hots,
+)
+from choral.asking.parameters import Integers, Parameters, Rows, Summand, bad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,3 +193,16 @@ class _Counted:
                 labels, self.raw.tolist(), self.near.tolist(), share.tolist(), spreads.tolist(), strict=True
             )
         ]
+
+
+def onto_simplex(raw: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """The nearest vector that is nowhere negative and adds up to `total`.
+
+    >>> onto_simplex(np.array([3.0, -1.0]), 2.0).tolist()
+    [2.0, 0.0]
+    """
+    falling = np.sort(raw)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(raw) + 1)
+    last = np.flatnonzero(falling > excess)[-1]
+    nearest: NDArray[np.float64] = np.maximum(raw - excess[last], 0.0)
+    return nearest

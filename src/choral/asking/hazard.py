@@ -1,28 +1,47 @@
-"""hazard_round: one step of a proportional-hazards model, at a public baseline hazard and a public whitening."""
+"""hazard: a proportional-hazards model on sums, at a public baseline hazard and a public whitening."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.descent import MOST_ROUNDS
+from choral.asking import IN_PLACE_OF_TRAINING
+from choral.asking.answer import Answer, Expected
+from choral.asking.cells import counted
+from choral.asking.fitting import (
+    MOST_ROUNDS,
+    Counted,
+    Descent,
+    FittedModel,
+    Fitting,
+    NextSum,
+    RoundModel,
+    RowCounter,
+    RowCounts,
+    Vector,
+    concordance,
+    effect,
+    finite,
+    noise_gain,
+    planned,
+    settled,
+    step_of,
+)
 from choral.asking.moments import Moments
-from choral.asking.one_hot import counted
-from choral.asking.parameters import Parameters, bad
-from choral.asking.rounds import Counted, RowCounter, finite
-from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.parameters import Integers, Parameters, Rows, Summand, bad
+from choral.asking.question import Question
 from choral.asking.survival import Lives, Survival
 
 MOST_COLUMNS = 24  # the state has a square matrix of them
 # Constants of the catalogue, never chosen on data.
 UNIT = 2**10  # a score of 1 in φ's units; smaller than for gradients, since scores are longer
-ROUNDS, STEP = 8, 0.8
-TAKES = (
-    3  # how often second moments are asked for: their mean has as little noise as one answer at three times the price
-)
-Vector = NDArray[np.float64]
+ROUNDS, STEP = IN_PLACE_OF_TRAINING["hazard"].rounds, 0.8
+# How often second moments are asked for: their mean has as little noise as one answer at three times the price.
+TAKES = IN_PLACE_OF_TRAINING["hazard"].before - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +82,7 @@ class HazardRound:
     radius: float
     rounds: int
     state: HazardState
+    ranks: ClassVar[bool] = True
 
     @classmethod
     def read(cls, given: Parameters) -> "HazardRound":
@@ -97,6 +117,11 @@ class HazardRound:
     def state_length(self) -> int:
         """The numbers of a state."""
         return HazardState.length(bins=self.table.bins, columns=len(self.moments.columns))
+
+    @property
+    def weights_length(self) -> int:
+        """One weight per column, and an intercept."""
+        return len(self.moments.columns) + 1
 
     def at(self, state: Vector | None) -> "HazardRound":
         """The round at this state, or CH102 where it has another length or a number that is not finite."""
@@ -186,3 +211,85 @@ def score(total: Vector, *, rows: float) -> Vector:
     found = np.asarray(total, dtype=np.float64) / UNIT
     found[-1] -= rows / 2
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class HazardModel(RoundModel[HazardRound]):
+    """`hazard`: a survival table, second moments, then rounds of scores of whitened rows."""
+
+    @classmethod
+    def read(cls, question: Question, given: Parameters) -> "HazardModel":
+        """Read `hazard`."""
+        return cls(question=question, round=HazardRound.read(given))
+
+    @property
+    def before(self) -> int:
+        """The sums before the first round."""
+        return 1 + TAKES
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Its sums by name."""
+        return ("table", "moments", "round")
+
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """How far the noise of rounds moves the effect of one deviation of a column, where half of the rows end."""
+        gain = noise_gain(self.round.rounds, momentum=0.0)
+        return planned(2 * STEP * gain * deviation / UNIT / rows, self.round.rounds, self.before)
+
+    def fit(self) -> Fitting:
+        """The sums one after the other, then the model."""
+        own, taken = self.round, []
+        cells = yield NextSum(question=step_of(self.question, "table"))
+        for take in range(1, TAKES + 1):
+            taken.append((yield NextSum(question=step_of(self.question, "moments", take=take))))
+        moments = np.mean([one.total for one in taken], axis=0)
+        deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
+        state, events, is_white = prepared(
+            own.table, cells.total, own.moments, moments, rows=cells.rows, deviations=(cells.deviation, deviation)
+        )
+        position = Descent.start(length=len(state.weights), rounds=own.rounds, momentum=0.0)
+        steps, noises, counts = np.full(len(state.weights), STEP / events), [], RowCounts()
+        for _ in range(own.rounds):
+            at = settled(replace(state, weights=position.weights).packed())
+            opened = yield NextSum(question=step_of(self.question, "round"), state=at)
+            found, rows = counts.taken(own.counter, opened)
+            position = position.after(score(found, rows=rows), rows=rows, steps=steps)
+            noises.append(opened.deviation / UNIT / rows)
+        model = own.at(settled(replace(state, weights=position.model).packed()))
+        noise = steps[0] * noise_gain(own.rounds, momentum=0.0) * float(np.mean(noises))
+        return FittedModel(
+            state=model.state.packed(),
+            effects=replace(_hazards(model, noise, is_white=is_white), about=counts.about),
+            scores=model.risk,
+            judged=_ordered_by(model),
+        )
+
+
+_OF_HAZARDS = (
+    "Intervals are about the noise of rounds alone, at its most; that of the whitening is not in them.",
+    "The effect of a number is for half of its declared range.",
+    "Rows are cut to a length, so the effect of a rare level is not that of Cox's regression.",
+)
+
+
+def _hazards(model: HazardRound, noise: float, *, is_white: bool) -> Answer:
+    """The logarithm of the ratio of hazards for half of each column's range."""
+    whitening, names = model.state.whitening, [column.name for column in model.moments.columns]
+    values, spreads = whitening.T @ model.state.weights[:-1], noise * np.linalg.norm(whitening, axis=0)
+    rows = [effect(*one) for one in zip(names, [""] * len(names), values, spreads, strict=True)]
+    plain = (
+        ()
+        if is_white
+        else ("The noise is too large to tell the columns' correlations, so each column is scaled by itself.",)
+    )
+    return Answer(rows=rows, sentences=(*_OF_HAZARDS, *plain), is_rough=not is_white)
+
+
+def _ordered_by(model: HazardRound) -> Callable[[Rows], dict[str, float]]:
+    def judged(rows: Rows) -> dict[str, float]:
+        life = model.lives(rows)
+        there = life.there
+        return {"c_index": concordance(model.risk(rows)[there], life.time[there], life.happened[there])}
+
+    return judged

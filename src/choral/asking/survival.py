@@ -2,22 +2,18 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincc
 
-from choral.asking.answer import Answer, ByReference, Z, around, renamed, too_few, with_value
-from choral.asking.cells import axes_of, bounded, levels, numbers
+from choral.asking.answer import Answer, ByReference, Z, around, falling, renamed, too_few, with_value
+from choral.asking.cells import Block, Filter, axes_of, bounded, counted, filter_of, levels, numbers, one_hots
 from choral.asking.cross_tables import CrossTable
-from choral.asking.filters import Filter, filter_of
-from choral.asking.logrank import logrank
-from choral.asking.monotone import falling
-from choral.asking.neighbours import leaning
-from choral.asking.one_hot import Block, counted, one_hots
-from choral.asking.parameters import Parameters, bad
-from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.parameters import Integers, Parameters, Rows, Summand, bad
 from choral.tables.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
@@ -263,3 +259,84 @@ def _event(given: Parameters) -> tuple[Numeric | Categorical, str]:
             f'{given.name}: column "{name}" is not 0 or 1.', 'Declare it so, or name the level: occurred = "yes".'
         )
     return column, occurred
+
+
+def logrank(arms: Sequence[tuple[Matrix, Matrix]], cells: Matrix, deviation: float) -> dict[str, float]:
+    """The statistic, its degrees of freedom and its p: U'(V + σ²JJ')⁻¹U.
+
+    An arm is two matrices: the rows at risk and the events of each bin, as functions of the cells. Both go into J.
+    U = Σ (events − expected events) of all arms except the last one.
+    """
+    risk, event = np.stack([arm[0] for arm in arms]), np.stack([arm[1] for arm in arms])
+    all_risk, all_event = risk.sum(axis=0), event.sum(axis=0)
+    n, d = all_risk @ cells, all_event @ cells
+    clear = (n > CLEAR * deviation * np.linalg.norm(all_risk, axis=1)) & (n >= 2)
+    used = slice(0, int(np.argmin(clear)) if not clear.all() else len(clear))
+    risk, event, all_risk, all_event = risk[:-1, used], event[:-1, used], all_risk[used], all_event[used]
+    n, d = n[used], d[used]
+    share = np.clip(risk @ cells / n, 0.0, 1.0)  # (arm, bin)
+    score = (event @ cells - share * d).sum(axis=1)
+    weight = np.clip(d, 0.0, n) * np.clip(n - d, 0.0, n) / np.maximum(n - 1, 1)
+    variance = np.diag((share * weight).sum(axis=1)) - (share * weight) @ share.T
+    jacobian = (
+        event - (d / n)[:, None] * risk - share[..., None] * all_event + (share * d / n)[..., None] * all_risk
+    ).sum(axis=1)
+    whole = variance + deviation**2 * jacobian @ jacobian.T
+    statistic = float(score @ np.linalg.pinv(whole, hermitian=True) @ score)
+    degrees = len(score)
+    return {"statistic": statistic, "degrees": float(degrees), "p": float(gammaincc(degrees / 2, statistic / 2))}
+
+
+JUMPS = (0.03, 0.1, 0.2, 0.4, 0.8, 1.6, 5.0)  # of hazards from bin to bin, in parts of the mean hazard
+_SETTLED = 2  # times that chances are worked out from the hazards found before
+_LEAST = 0.1  # of the mean hazard: a hazard of 0 would make its bin certain
+
+
+class Leaning(NamedTuple):
+    """Expected events are `weights` times the noisy ones; `missed` is the covariance of what hazards that jump add."""
+
+    weights: Matrix
+    missed: Matrix
+
+
+def leaning(at_risk: Matrix, events: Matrix, deviation: float) -> Leaning:
+    """How far each bin leans on the others, by its rows at risk and the deviation of its noise.
+
+    >>> steady = leaning(np.full(3, 1000.0), np.array([10.0, 40.0, 10.0]), deviation=20.0)
+    >>> np.round(steady.weights @ np.array([10.0, 40.0, 10.0]), 1).tolist()
+    [18.5, 22.9, 18.5]
+    >>> leaning(np.full(2, 1000.0), np.array([10.0, 40.0]), deviation=0.0).weights.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    bins = len(at_risk)
+    if deviation == 0 or bins < 2:
+        return Leaning(np.eye(bins), np.zeros((bins, bins)))
+    usual = max(float(events.sum()), deviation) / float(at_risk.sum())
+    steps, hazards = usual * np.array(JUMPS), np.full(bins, usual)
+    for _ in range(_SETTLED):
+        shares = np.clip(hazards, _LEAST * usual, 1 - 1e-6)
+        chance = at_risk * shares * (1 - shares)
+        smooth, likely = _smooth(at_risk, events, chance + deviation**2, steps)
+        hazards = smooth @ events
+    own = chance / (chance + deviation**2)  # of a bin's distance from its smooth hazard, the part that is no noise
+    weights = np.diag(own) + ((1 - own) * at_risk)[:, None] * smooth
+    lost = weights * at_risk - np.diag(at_risk)
+    spread = float(likely @ steps**2) * np.linalg.pinv(_roughness(bins))  # of hazards, around their mean
+    return Leaning(weights, lost @ spread @ lost.T)
+
+
+def _smooth(at_risk: Matrix, events: Matrix, variance: Matrix, steps: Matrix) -> tuple[Matrix, Matrix]:
+    """Smooth hazards as a linear function of events of this variance, over walks by such steps; how likely each is."""
+    precision = _roughness(len(at_risk)) / steps[:, None, None] ** 2 + np.diag(at_risk**2 / variance)
+    hazards = np.linalg.solve(precision, np.diag(at_risk / variance))
+    explained = (events * at_risk / variance) @ hazards @ events
+    likelihood = (explained - np.linalg.slogdet(precision)[1]) / 2 - (len(at_risk) - 1) * np.log(steps)
+    likely = np.exp(likelihood - likelihood.max())
+    likely /= likely.sum()
+    return np.asarray(np.einsum("w,wij->ij", likely, hazards)), likely
+
+
+def _roughness(bins: int) -> Matrix:
+    """The matrix of Σ (h_j+1 − h_j)²."""
+    apart = np.diff(np.eye(bins), axis=0)
+    return np.asarray(apart.T @ apart)

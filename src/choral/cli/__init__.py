@@ -8,6 +8,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TextIO
 
 from choral import __version__
@@ -41,6 +43,10 @@ VERBS = {
     "completion": "print a script that completes choral's verbs and flags",
 }
 
+# Verbs of choral-lab, a distribution next to this one, which registers them as entry points of this group.
+LAB_VERBS, LAB, VERBS_OF_OTHERS = ("attack", "audit", "reproduce"), "choral_lab", "choral.verbs"
+INSTALL_LAB = "in a checkout of choral, run pip install ./lab"
+
 EPILOG = """\
 exit status: 0 done · 1 a run failed or a device refused · 2 unusable input
 Every ε that choral prints names its rule, its adjacency and its adversary."""
@@ -55,7 +61,7 @@ class _Parser(argparse.ArgumentParser):
 
 def verb_parser(verb: str) -> argparse.ArgumentParser:
     """The parser of one verb, with the flags that all of them have."""
-    module = import_module(f"choral.cli.{verb}")
+    module = _module_of(verb)
     parser = _Parser(
         prog=f"choral {verb}",
         description=_wrapped(module.__doc__ or ""),
@@ -67,6 +73,23 @@ def verb_parser(verb: str) -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.set_defaults(run=module.run)
     return parser
+
+
+def available_verbs() -> list[str]:
+    """The verbs that can be used here: all of them, except the lab's where it is not installed."""
+    return [verb for verb in VERBS if verb not in LAB_VERBS or find_spec(LAB)]
+
+
+def _module_of(verb: str) -> ModuleType:
+    """The module with the verb's flags and its work."""
+    if verb not in LAB_VERBS:
+        return import_module(f"choral.cli.{verb}")
+    from importlib.metadata import entry_points
+
+    for found in entry_points(group=VERBS_OF_OTHERS, name=verb):
+        module: ModuleType = found.load()
+        return module
+    raise ConfigError("CH106", f"choral {verb} is part of choral-lab.", fix=f"To get it, {INSTALL_LAB}.")
 
 
 def _wrapped(text: str) -> str:
@@ -91,6 +114,8 @@ def _joined(text: str) -> list[str]:
 def _front_parser() -> argparse.ArgumentParser:
     width = max(map(len, VERBS))
     lines = "\n".join(f"  {verb:<{width}}  {line}" for verb, line in VERBS.items())
+    if len(available_verbs()) < len(VERBS):
+        lines += f"\n\n{', '.join(LAB_VERBS)} are part of choral-lab: {INSTALL_LAB}."
     parser = _Parser(
         prog="choral",
         usage="choral VERB [options]",

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _question(args: argparse.Namespace) -> "Question":
-    from choral.asking.filters import condition
+    from choral.asking.cells import condition
     from choral.asking.question import Question
 
     given = {name: getattr(args, name) for name in (*_TEXTS, *_NUMBERS, "by") if getattr(args, name) is not None}
@@ -109,7 +109,7 @@ def _inquiry(args: argparse.Namespace) -> tuple["Inquiry", str]:
     from choral import config
     from choral.run import inquiry
     from choral.run.folder import new_folder
-    from choral.run.study import settle
+    from choral.run.planning import settle
 
     if Path(args.study).is_dir():
         if args.rehearse or args.seed is not None or args.out is not None:

@@ -30,10 +30,10 @@ Words = Mapping[str, list[tuple[str, str]]]  # what has been typed so far -> eac
 
 def _words() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Every verb and phase with the words that may follow it, read from their parsers."""
-    from choral.cli import VERBS, verb_parser
+    from choral.cli import VERBS, available_verbs, verb_parser
 
     yield "", list(VERBS.items())
-    for verb in VERBS:
+    for verb in available_verbs():
         yield from _followers(verb, verb_parser(verb))
 
 

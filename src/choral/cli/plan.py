@@ -119,7 +119,7 @@ def _of_file(args: argparse.Namespace) -> int:
     if job.on_sums:
         return sums.plan(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
-        from choral.run.study import settle
+        from choral.run.planning import settle
 
         done()
         study = settle(job, guess=True, reached=done)
@@ -132,11 +132,11 @@ def _of_file(args: argparse.Namespace) -> int:
 
 def _as_object(file: str, study: "Study") -> dict[str, object]:
     from choral.core.exposure import rounds_each
-    from choral.run.planning import left_open
+    from choral.run.planning import left_open, prospect_of
     from choral.run.statement import planned_statement
 
     plan, rows = study.plan, study.split.train.sizes
-    planned, prospect = planned_statement(study.costs), study.prospect
+    planned, prospect = planned_statement(study.costs), prospect_of(study)
     return {
         "file": file,
         "plan": plan.to_dict() | {"digest": plan.digest},

@@ -47,7 +47,7 @@ def go_on(job: "Job", args: argparse.Namespace) -> int:
 def plan(job: "Job", args: argparse.Namespace) -> int:
     """What the model would cost and tell; nobody is asked, and nothing is written."""
     from choral.run.inquiry import Inquiry
-    from choral.run.study import settle
+    from choral.run.planning import settle
     from choral.run.sum_study import advice, question_of
 
     inquiry = Inquiry("simulation", settle(job, keep_tables=True, guess=True), folder=Path(args.job).parent / "no run")

@@ -74,8 +74,8 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
         from choral.output.logs import RunLog
         from choral.record import traits
         from choral.run.folder import RunFolder, new_folder
+        from choral.run.planning import settle
         from choral.run.runs import Run
-        from choral.run.study import settle
 
         log = None if args.log is None else RunLog(args.log)
         done()
@@ -154,7 +154,10 @@ def ahead(rounds: int, seconds: float) -> "Iterator[str]":
 
 def as_object(run: "Run", result: "Result") -> dict[str, object]:
     """The result for machines."""
+    from choral.run.planning import prospect_of
+
     measured = result.record.result.measured if result.record.result else None
+    prospect = prospect_of(run.study)
     return {
         "kind": run.kind,
         "seeded": run.study.seeded,
@@ -163,7 +166,7 @@ def as_object(run: "Run", result: "Result") -> dict[str, object]:
         "test": result.test,
         "measured": measured.to_dict() if measured else None,
         "baselines": result.baselines.to_dict(),
-        "expected": None if run.study.prospect is None else run.study.prospect.to_dict(),
+        "expected": None if prospect is None else prospect.to_dict(),
         "verdict": _verdict(result),
         "plan": run.study.plan.to_dict(),
         "privacy": result.privacy.to_dict(),
@@ -208,7 +211,7 @@ def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
     from choral.core.mechanisms import mechanism_of
     from choral.core.rules import adjacency_of, seen_by
-    from choral.run.planning import noise_in_words
+    from choral.run.planning import noise_drowns, noise_in_words, prospect_of
 
     plan, mechanism = study.plan, mechanism_of(study.plan)
     limits = sorted({limit.epsilon for limit in study.limits})
@@ -225,7 +228,7 @@ def plan_lines(study: "Study") -> list[str]:
         codec = study.codec
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
-    if study.noise_drowns:
+    if noise_drowns(study):
         lines.append(
             "       WARNING the noise is larger than all that these steps could learn; they are tried all the same"
         )
@@ -236,7 +239,8 @@ def plan_lines(study: "Study") -> list[str]:
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "
             f"{seen_by(plan, study.secure, study.costs.against)}); beyond it refuses"
         )
-    return lines if study.prospect is None else [*lines, f"VERDICT  {study.prospect.sentence}"]
+    prospect = prospect_of(study)
+    return lines if prospect is None else [*lines, f"VERDICT  {prospect.sentence}"]
 
 
 def body(run: "Run", result: "Result") -> str:

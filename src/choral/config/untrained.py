@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from choral.asking.models import IN_PLACE_OF_TRAINING
+from choral.asking import IN_PLACE_OF_TRAINING
 from choral.config.settings import AskSettings, LocalSettings, ModelSettings
 from choral.core.errors import ConfigError, TableError
 from choral.tables.sources import adult_metadata

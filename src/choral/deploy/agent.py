@@ -9,14 +9,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import local_socket
-from choral.core.device import Device, Prepare, Respondent
+from choral.core.device import Device, Prepare, Prepared, Respondent
 from choral.core.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.core.keys import Identity
 from choral.core.ledger import Charge, Ledger, Receipt
@@ -42,9 +42,11 @@ from choral.deploy.site import LOG, Home
 from choral.record import QUESTIONS, SiteQuestion
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now, tensors
-from choral.run.questions import AskTerms, CheckedQuestion, no_questions, preparation
 from choral.run.signatures import receipt_text
 from choral.tables.reading import Table
+
+if TYPE_CHECKING:
+    from choral.run.questions import CheckedQuestion
 
 CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits
@@ -186,11 +188,13 @@ class Agent:
         """What this site does with questions: those that its study may ask, about the table that was approved."""
         study = self.study
         if not study.job.ask.allowed:
-            return no_questions
+            return _no_questions
+        from choral.run.questions import AskTerms, preparation  # the questions of a study that asks some
+
         terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
         terms = terms.without(approval.policy.struck)
 
-        def table(_question: CheckedQuestion) -> Table:
+        def table(_question: "CheckedQuestion") -> Table:
             found = study.table_in(Path(approval.data), approval.written)
             pinned.check_table(study.digest_of(found), approval.table, data=Path(approval.data))
             return found
@@ -288,6 +292,11 @@ class Agent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.ledger.close()
         self.journal.note("stopped")
+
+
+def _no_questions(_question: bytes) -> Prepared:
+    """What a device says whose study may ask nothing."""
+    raise TrustError("CH608", "the study that was approved here may ask nothing.", fix="The device drops out.")
 
 
 def model_path(home: Home, study: Agreement) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.models import MODELS
+from choral.asking.catalogue import MODELS
 from choral.asking.question import Question
 from choral.backends.wire import Transport, Wire
 from choral.core.codec import CHECKS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from choral import config
+from choral import __version__, config
 from choral.config import Job
 from choral.config.writing import to_toml
 from choral.core.errors import ConfigError, StorageError, TrustError
@@ -17,12 +17,13 @@ from choral.core.keys import Identity
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate, speaking_key
 from choral.deploy.ownership import check_owner
 from choral.record import STUDY as STUDY
-from choral.run.agreement import FORMAT, Agreement, check_server_key, other_version, sent
-from choral.run.deployable import check_deployable
+from choral.run.agreement import FORMAT, Agreement, StudyFile, check_server_key, other_version, protocol_of, sent
+from choral.run.deployable import check_deployable, check_names, columns_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.folder import write_whole
 from choral.run.names import require_device_name, require_name
-from choral.run.study import encoder_of
+from choral.run.planning import plan_of
+from choral.run.study import check_delta, encoder_of, model_of
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
 AUTHORITY, CERTIFICATE, KEY, SPEAKS = "authority.pem", "server.pem", "server.key", "speaks.key"
@@ -161,7 +162,7 @@ def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
         raise TrustError(
             "CH600", f'two cards name the device "{twice[0]}".', fix="Ask the sites to choose other names."
         )
-    agreement = Agreement.make(
+    agreement = study_of(
         config.read(folder / JOB),
         devices,
         run=secrets.token_hex(16),
@@ -175,6 +176,43 @@ def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
         keep(folder / CARDS / f"{bytes.fromhex(card.identity)[:8].hex()}.card", card_text(card))
     keep(folder / STUDY, agreement.text)
     return agreement
+
+
+def study_of(
+    job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str, server_key: str
+) -> Agreement:
+    """The study of these devices over a job; the noise is solved, and what the job leaves out is proposed."""
+    check_deployable(job)
+    wanted = job.federation.devices
+    if wanted is not None and wanted != len(devices):
+        raise ConfigError(
+            "CH104",
+            f"{len(devices)} devices are enrolled, federation.devices says {wanted}.",
+            where=job.where("federation", "devices"),
+            fix="Give every card, or leave devices out of the file.",
+        )
+    model = model_of(job, shape=row_of(job), classes=len(job.data.classes or ()))
+    rows = job.federation.rows or 0
+    check_delta(job, rows * len(devices))
+    plan, secure = plan_of(job, model, devices=len(devices), rows=rows, columns=columns_of(job))
+    file = StudyFile(
+        format=FORMAT,
+        name=job.run.name,
+        run=run,
+        choral=__version__,
+        protocol=protocol_of(job, devices),
+        address=address,
+        deadline=job.federation.deadline,
+        certificate=certificate,
+        server_key=server_key,
+        job=job.text,
+        plan=plan.to_dict(),
+        secure_sum=secure.described,
+        devices=sorted(devices, key=lambda device: device.id),
+    )
+    check_names(file, job)
+    read = Agreement.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
+    return read.with_code_in(job.folder)
 
 
 def host_of(address: str) -> str:

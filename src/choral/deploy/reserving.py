@@ -15,7 +15,8 @@ from choral.core.printable import count
 from choral.core.private_sums import RULE
 from choral.core.rules import ADJACENCY, EVERYONE
 from choral.run.agreement import Agreement
-from choral.run.questions import AskTerms, plan_of_questions, reserve_questions
+from choral.run.questions import AskTerms
+from choral.run.study import plan_of_questions, reserve_questions
 
 _NO_MORE = "the limit pays for no more, and each attempt that fails costs a round"
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine

@@ -44,7 +44,7 @@ from choral.run.deployable import check_names
 from choral.run.devices import trainer_of
 from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
-from choral.run.questions import check_columns, check_rows
+from choral.run.study import check_columns, check_rows
 from choral.tables.cells import OPEN, Format
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"

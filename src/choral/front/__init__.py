@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 from typing import Any, Unpack
 
 from choral.asking.catalogue import ALL_NAMES
-from choral.asking.filters import condition
+from choral.asking.cells import condition
 from choral.asking.question import Question
 from choral.config import Job
 from choral.config.named import SettingsByName
@@ -22,7 +22,7 @@ from choral.run.end_of_sums import made
 from choral.run.folder import RunFolder
 from choral.run.inquiry import Inquiry, begun, begun_with, gone_on
 from choral.run.opened import GivenModel, opened
-from choral.run.study import settle
+from choral.run.planning import settle
 from choral.run.sum_study import with_proposed_kind
 from choral.tables.reading import DataSource
 

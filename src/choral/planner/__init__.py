@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Unpack
 
 from choral.accounting.calibrate import spendable
-from choral.convergence_bounds import Convergence, largest_step_size
 from choral.core.mechanisms import mechanism_of, with_secure_sum
 from choral.core.plan import Against, Budget, Plan, require_company
 from choral.core.rules import adjacency_of
@@ -36,6 +35,7 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
+from choral.planner.theorem_2 import Convergence, largest_step_size
 from choral.planner.worth_joining import Prospect
 
 __all__ = [

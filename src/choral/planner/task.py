@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
 from choral.accounting.calibrate import spendable
-from choral.convergence_bounds import Convergence, convergence
 from choral.core.errors import PlanError
 from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd, rounds_each
 from choral.core.mechanisms import mechanism_of
@@ -31,6 +30,7 @@ from choral.core.plan import (
     usual_sampling,
 )
 from choral.core.zcdp import rho_for
+from choral.planner.theorem_2 import Convergence, theorem_2
 
 ModelKind = Literal["logistic", "linear", "mlp"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
@@ -225,8 +225,8 @@ class PlanningTask:
     def bound(self, steps: int, local_steps: int, batch: int, noise: float, step_size: float) -> Convergence:
         """The corrected Theorem 2 with the guessed shape."""
         shape = self.shape
-        return convergence(
-            kind="non_convex", initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
+        return theorem_2(
+            initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
             noise=noise, dimension=shape.dimension, cohort=self.draft.cohort, batch=batch * self.draft.cohort,
             local_steps=local_steps, gradient_deviation=shape.gradient,
         )  # fmt: skip

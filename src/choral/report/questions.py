@@ -2,8 +2,7 @@
 
 import math
 
-from choral.asking.catalogue import ROUNDS, estimate
-from choral.asking.models import read_model
+from choral.asking.catalogue import ROUNDS, estimate, read_model
 from choral.asking.question import Question
 from choral.core.display import up
 from choral.core.errors import TableError

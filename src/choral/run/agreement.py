@@ -24,11 +24,9 @@ from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
 from choral.learning.persons import grouped
 from choral.probes import extension_of
-from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
+from choral.run.deployable import check_deployable, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
-from choral.run.planning import plan_of
-from choral.run.questions import declared_columns
-from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, maker_in, model_of
+from choral.run.study import Study, codec_of, declared_columns, encoder_of, limits_of, maker_in, model_of
 from choral.tables.cells import OPEN, Format
 from choral.tables.columns import Categorical, Numeric, encode, type_of_classes
 from choral.tables.encoder import Encoder, about_encoder
@@ -71,43 +69,6 @@ class Agreement:
     file: StudyFile
     maker: Maker | None = None  # of a model that is code; whoever reads the file says where it comes from
     encoder: Encoder | None = None  # likewise
-
-    @classmethod
-    def make(
-        cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str, server_key: str
-    ) -> Self:
-        """The agreement of these devices over a job; the noise is solved, and what the job leaves out is proposed."""
-        check_deployable(job)
-        wanted = job.federation.devices
-        if wanted is not None and wanted != len(devices):
-            raise ConfigError(
-                "CH104",
-                f"{len(devices)} devices are enrolled, federation.devices says {wanted}.",
-                where=job.where("federation", "devices"),
-                fix="Give every card, or leave devices out of the file.",
-            )
-        model = model_of(job, shape=row_of(job), classes=len(job.data.classes or ()))
-        rows = job.federation.rows or 0
-        check_delta(job, rows * len(devices))
-        plan, secure = plan_of(job, model, devices=len(devices), rows=rows, columns=columns_of(job))
-        file = StudyFile(
-            format=FORMAT,
-            name=job.run.name,
-            run=run,
-            choral=__version__,
-            protocol=protocol_of(job, devices),
-            address=address,
-            deadline=job.federation.deadline,
-            certificate=certificate,
-            server_key=server_key,
-            job=job.text,
-            plan=plan.to_dict(),
-            secure_sum=secure.described,
-            devices=sorted(devices, key=lambda device: device.id),
-        )
-        check_names(file, job)
-        read = cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
-        return read.with_code_in(job.folder)
 
     def with_code_in(self, folder: Path) -> Self:
         """The same for its coordinator, whose own model is installed or lies in this folder, as the encoder does."""

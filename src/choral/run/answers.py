@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Answer, Expected
+from choral.asking.catalogue import MODELS
 from choral.asking.fitting import FittedModel
-from choral.asking.models import MODELS
 from choral.asking.question import Question
 from choral.core import private_sums
 from choral.core.events import epsilon_of

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from choral.core.ledger import Charge, Ledger, Receipt
 from choral.record import inside
 from choral.run.folder import MOST_LEDGERS, ledger_file
-from choral.run.questions import reserve_questions
-from choral.run.study import Study
+from choral.run.study import Study, reserve_questions
 
 NO_RECEIPT = Receipt(entries=0, seal="")
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.catalogue import TRAINED, approved_as
-from choral.asking.models import MODELS, read_model
+from choral.asking.catalogue import MODELS, TRAINED, approved_as, read_model
 from choral.asking.question import Question
 from choral.backends.wire import DroppingTransport, MemoryTransport, Wire, drops_out
 from choral.config import Job
@@ -35,10 +34,11 @@ from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder
 from choral.run.modelling import AskedTables, expected_of, fit, keep_model, measured, planned_model
 from choral.run.places import Opened, terms_of
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, check_rows, preparation
+from choral.run.planning import settle
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
-from choral.run.study import Study, settle
+from choral.run.study import Study, check_columns, check_rows
 from choral.run.watch import Watch, unwatched
 from choral.tables.reading import DataSource
 

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Expected
-from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven
-from choral.asking.models import SumModel, read_model
-from choral.asking.percentiles import Percentiles
+from choral.asking.catalogue import read_model
+from choral.asking.fitting import FittedModel, NextSum, OpenedSum, RoundModel, SumModel, driven
+from choral.asking.parameters import DeclaredColumns
 from choral.asking.question import FIRST, Question
-from choral.asking.summand import DeclaredColumns
 from choral.core.errors import LedgerError
 from choral.record import MODELS, AnsweredQuestion, SumModelLine, read_sum_models
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import append_line, now
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, declared_columns
-from choral.run.study import Study
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.run.study import Study, declared_columns
 from choral.run.watch import Watch, unwatched
 from choral.tables.columns import Numeric
 from choral.tables.reading import Table
@@ -106,7 +105,7 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
     """
     question = _as_begun(question, register)
     model, left = read_model(question, terms.columns), terms.price.most - used
-    if not isinstance(model, Percentiles):
+    if isinstance(model, RoundModel):
         begun, most = _begun(question, register), max(left - model.before, 1)
         rounds = question.parameters.get("rounds") or begun or min(model.round.rounds, most)
         question = question.with_parameters({**question.parameters, "rounds": rounds})

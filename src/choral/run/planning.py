@@ -1,21 +1,26 @@
-"""A job's numbers as a plan: what is given is kept, the rest is proposed, and the noise is solved from the budget."""
+"""A job becomes a study: what is given is kept, the rest is proposed, and the noise is solved from the budget."""
 
 import math
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from choral.accounting.calibrate import calibrated, with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
-from choral.core.errors import ConfigError, PlanError
+from choral.core.errors import ConfigError, PlanError, TableError
 from choral.core.exposure import crowd_of, rounds_each
 from choral.core.masks import require_private, sparse
 from choral.core.mechanisms.noise_once import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
-from choral.learning.persons import model_of_units
+from choral.learning.persons import model_of_units, split_units
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
@@ -31,13 +36,20 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.planner.task import PlanningTask
-from choral.run.questions import price_of
+from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
+from choral.run.watch import unheard
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
+from choral.tables import sources
+from choral.tables.arrays import read_images, read_npz
 from choral.tables.columns import Categorical, Numeric
+from choral.tables.reading import DataSource
+from choral.tables.records import Records, Split
+from choral.tables.sources import Dataset
 
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
 OPENED_TURNS = 2  # that a failed check, or an audit, may open
+_MOST_NAMED = 8  # devices in a note
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
 
@@ -126,16 +138,9 @@ def weighed_rows(job: Job, rows: int, typical_rows: float | None) -> tuple[Weigh
     return "equally", rows
 
 
-def server_step_of(
-    job: Job,
-    model: Model,
-    plan: Plan,
-    secure: SecureSum,
-    *,
-    columns: Sequence[Numeric | Categorical],
-    typical_rows: float,
-) -> ServerStep:
+def server_step_of(study: Study) -> ServerStep:
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
+    job, model, plan = study.job, study.model, study.plan
     if plan.adaptive:
         return AdaptiveClip(quantile=plan.clip_quantile)
     if job.federation.server is None and plan.once:
@@ -143,9 +148,14 @@ def server_step_of(
     if job.federation.server is not None or not _takes_one_step(job, model):
         return over_rounds(job.server_step, plan.rounds)
     conditions = _conditions(
-        job, model, secure, devices=plan.devices, rows=plan.rows, row_length=row_length_of(job, model, columns),
-        typical_rows=typical_rows,
-    )  # fmt: skip
+        job,
+        model,
+        study.secure,
+        devices=plan.devices,
+        rows=plan.rows,
+        row_length=row_length_of(job, model, study.data.columns),
+        typical_rows=float(study.rows.mean()),
+    )
     return Averaged(momentum=one_step_numbers(_budget(job), **conditions).momentum, rounds=plan.rounds)
 
 
@@ -326,8 +336,9 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
     return plan
 
 
-def prospect_of(job: Job, model: Model, secure: SecureSum, *, rows: Sequence[int]) -> Prospect | None:
+def prospect_of(study: Study) -> Prospect | None:
     """What can be expected of a run, from public numbers, or None where nothing is known: networks, sums, no ε."""
+    job, model, secure, rows = study.job, study.model, study.secure, study.rows.tolist()
     if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update or job.on_sums:
         return None
     trusted = secure.honest_noises(secure.adversary)
@@ -385,12 +396,13 @@ def _task(
     )  # fmt: skip
 
 
-def noise_drowns(job: Job, model: Model, plan: Plan, secure: SecureSum) -> bool:
+def noise_drowns(study: Study) -> bool:
     """Whether the plan's noise is larger than all that its steps could learn; it is tried all the same."""
+    job, plan = study.job, study.plan
     if job.privacy.epsilon is None or plan.once:
         return False
     numbers = {name: getattr(plan, name) for name in _given(job)}
-    return drowns(_task(job, model, secure, devices=plan.devices, rows=plan.rows, **numbers), plan)
+    return drowns(_task(job, study.model, study.secure, devices=plan.devices, rows=plan.rows, **numbers), plan)
 
 
 def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
@@ -406,3 +418,146 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     other = None if asked is None else asked.reserved_of_sums
     budget = replace(budget, delta=budget.delta - rounds_each(plan) * secure.failure)
     return calibrated(plan, budget, rule="with_secure_sum", other=other, **crowd_of(secure))
+
+
+def settle(
+    job: Job,
+    source: DataSource = None,
+    *,
+    seed: int | None = None,
+    seeded: bool | None = None,
+    keep_tables: bool = False,
+    guess: bool = False,
+    reached: Callable[[], None] = unheard,
+) -> Study:
+    """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
+
+    A run that goes on after a crash brings the seed that it began with. Questions are about the rows as they are, so
+    `keep_tables` keeps those as well. A simulation may `guess` from the rows how files are written. `reached` is called
+    three times on the way: when the data, the plan and what each device can afford are there.
+    """
+    if seed is None:
+        seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
+    seeded = job.run.seed is not None if seeded is None else seeded
+    dealt = seed if seeded else 0  # who holds which row is no secret
+    data, described = _load(job, source, dealt, keep_tables=keep_tables, guess=guess)
+    split = _split(job, data, dealt)
+    if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
+        data, split = kept, _split(job, kept, dealt)
+    check_delta(job, int(split.train.sizes.sum()))
+    reached()
+    model = model_of(job, shape=data.records.shape, classes=len(data.classes))
+    rows = job.federation.rows or int(split.train.sizes.min())
+    plan, secure = plan_of(
+        job, model, devices=data.records.devices, rows=rows, columns=data.columns,
+        typical_rows=float(split.train.sizes.mean()),
+    )  # fmt: skip
+    reached()
+    study = Study(
+        name=job.run.name,
+        job=job,
+        seed=seed,
+        seeded=seeded,
+        data=data,
+        split=split,
+        rows=split.train.sizes,
+        model=model,
+        plan=plan,
+        secure=secure,
+        codec=codec_of(plan, secure, model),
+        limits=limits_of(job, data),
+        source=described,
+        in_memory=source is not None,
+    )
+    _ = study.costs.allowed_rounds  # computed now, while progress is shown
+    reached()
+    return study
+
+
+def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
+    """The job's data and where it came from, in words."""
+    settings = job.data
+    if source is None and settings.builtin == "adult":
+        devices = job.federation.devices or 16
+        data = sources.load_adult(
+            devices=devices,
+            partition=settings.partition,
+            skew=settings.skew,
+            seed=seed,
+            columns=settings.columns,
+            keep_tables=keep_tables,
+        )
+        return data, "UCI Adult"
+    path = settings.csv or settings.parquet or settings.npz or settings.images
+    if source is None and path is None:
+        raise ConfigError(
+            "CH103", "[data] names no data.", where=job.where("data"),
+            fix='Set csv, parquet, npz, images, or builtin = "adult".',
+        )  # fmt: skip
+    data = sources.load(
+        _found(job, str(path)) if source is None else source,
+        label=settings.label,
+        classes=settings.classes,
+        label_bounds=settings.label_bounds,
+        columns=settings.columns,
+        ignore=settings.ignore or (),
+        device_column=settings.device_column,
+        limit_column=settings.limit_column,
+        person=settings.person,
+        devices=job.federation.devices,
+        written=settings.written,
+        own_labels=settings.labels,
+        encoder=encoder_of(job),
+        partition=settings.partition,
+        skew=settings.skew,
+        seed=seed,
+        keep_tables=keep_tables,
+        guess=guess,
+    )
+    named = path if source is None else source
+    # The file's name and not where it lies: reports travel, and a path may name a person.
+    return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
+
+
+def _found(job: Job, path: str) -> DataSource:
+    """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
+    data = job.data
+    if data.npz is not None:
+        return read_npz(job.pattern(path), data.row_shape, data.class_names)
+    if data.images is not None:
+        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
+    return job.pattern(path)
+
+
+def _split(job: Job, data: Dataset, seed: int) -> Split:
+    settings = job.data
+    return split_units(
+        data.records, data.persons, settings.rows_per_person, seed, settings.validation, settings.test
+    )  # fmt: skip
+
+
+def _with_enough_rows(job: Job, data: Dataset, trained_on: NDArray[np.int64]) -> Dataset:
+    """The data without the devices that train on fewer rows than [federation] says, and a note that names them."""
+    least = job.federation.rows
+    keep = trained_on >= (0 if least is None else least)
+    if least is None or keep.all():
+        return data
+    if np.count_nonzero(keep) < 2:
+        raise TableError(
+            "CH305",
+            f"federation.rows = {least:,} leaves {np.count_nonzero(keep)} of {len(keep):,} devices.",
+            where=job.where("federation", "rows"),
+            fix=f"Use at most {int(np.sort(trained_on)[-2]):,}, or leave it out.",
+        )
+    records, numbers = data.records, np.flatnonzero(keep)
+    rows_of = {records.names[one]: np.arange(records.offsets[one], records.offsets[one + 1]) for one in numbers}
+    left = [f"{records.names[one]} ({trained_on[one]:,})" for one in np.flatnonzero(~keep)]
+    named = ", ".join(left[:_MOST_NAMED]) + ", …" * (len(left) > _MOST_NAMED)
+    return replace(
+        data,
+        records=Records.taken(records.features, records.labels, rows_of, classes=records.classes),
+        limits=tuple(data.limits[one] for one in numbers) if data.limits else (),
+        persons=None if data.persons is None else data.persons[np.concatenate(list(rows_of.values()))],
+        tables=tuple(data.tables[one] for one in numbers) if data.tables else (),
+        notes=(*data.notes, f"left out, with fewer than {least:,} rows to train on: {named}"),
+    )

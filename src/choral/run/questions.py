@@ -10,103 +10,22 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Expected
+from choral.asking.parameters import DeclaredColumns, Summand
 from choral.asking.question import Question
-from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
 from choral.core import private_sums
-from choral.core.codec import MOST_ROWS, WholeCodec
+from choral.core.codec import WholeCodec
 from choral.core.device import Prepare, Prepared
 from choral.core.errors import ConfigError, LedgerError, TableError, TrustError
-from choral.core.ledger import Balances, Charge, Ledger, Receipt, Reservation
+from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream, Words
 from choral.core.messages import QUESTIONS
 from choral.core.plan import SecureSum
 from choral.core.private_sums import SumNoise, SumPrice
-from choral.tables.columns import Categorical, Numeric, declare
+from choral.run.study import ask_sum_of, declared_columns, plan_of_questions, price_of
 from choral.tables.reading import Table
-from choral.tables.sources import ADULT_LABEL, adult_metadata
 
 NO_STATE: NDArray[np.float64] = np.empty(0)
-
-
-def ask_sum_of(job: Job, devices: int) -> SecureSum:
-    """The secure sum of questions: all devices, in words of 64 bits; nobody may drop out where [ask] says so."""
-    secure = SecureSum.for_cohort(devices, colluders=job.federation.colluders, modulus_bits=64)
-    return secure if job.ask.dropouts else replace(secure, smallest_sum=devices, threshold=devices - 1)
-
-
-def price_of(job: Job, devices: int) -> SumPrice | None:
-    """What each question costs a device; None where nothing may be asked."""
-    if not job.ask.allowed:
-        return None
-    secure = ask_sum_of(job, devices)
-    return SumPrice.of(
-        epsilon=job.ask.epsilon,
-        epsilon_sum=job.ask.epsilon_sum,
-        delta=job.privacy.delta,
-        most=job.ask.most,
-        noises=secure.honest_noises(secure.adversary),
-    )
-
-
-def plan_of_questions(run: str) -> str:
-    """What ledgers call the questions of a run.
-
-    >>> plan_of_questions("9f3c")
-    '9f3c:questions'
-    """
-    return f"{run}:questions"
-
-
-def reserve_questions(book: Ledger | Balances, price: SumPrice, run: str) -> None:
-    """Reserve all questions that a run may ask, once."""
-    plan, balances = plan_of_questions(run), book if isinstance(book, Balances) else book.balances
-    if plan in balances.everyone.open_plans:
-        return
-    summed = () if price.summed is None else (price.summed,) * price.most
-    uploads = (price.everyone,) * price.most
-    book.reserve(Reservation(rule=private_sums.RULE, plan=plan, uploads=uploads, summed=summed))
-
-
-def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
-    """The columns that questions may be about: those with declared ranges or levels, as far as [ask] allows them.
-
-    What a simulation takes from the rows was declared by nobody. A column that [ask] names and nobody has declared is
-    None: only its bounds may be asked for.
-    """
-    data = job.data
-    columns, label, classes = data.columns or {}, data.label, data.class_names
-    if data.builtin is not None:
-        public = adult_metadata()
-        columns, label, classes = {**public["columns"], **columns}, ADULT_LABEL, public["classes"]
-    declared: dict[str, Numeric | Categorical | None] = {name: declare(name, said) for name, said in columns.items()}
-    if data.label_bounds is not None:
-        declared[label] = Numeric(name=label, low=data.label_bounds[0], high=data.label_bounds[1])
-    elif classes is not None:
-        declared[label] = Categorical(name=label, levels=tuple(classes))
-    wanted = job.ask.columns
-    return declared if wanted is None else {name: declared.get(name) for name in wanted}
-
-
-def check_columns(job: Job, table: Table) -> None:
-    """Nothing, or CH302 for a column that may be asked about and that a table does not have."""
-    if job.ask.allowed:
-        for name in declared_columns(job):
-            table.cells(name)
-
-
-def check_rows(job: Job, rows: int) -> None:
-    """Nothing, or CH206 for a device that may be asked and has more rows than an answer's words have room for.
-
-    Its answers would be refused only after it had paid for them.
-    """
-    if job.ask.allowed and rows > MOST_ROWS:
-        raise TableError(
-            "CH206",
-            f"{rows:,} rows of one device, and a question has room for {MOST_ROWS:,}.",
-            why="Nothing was asked and nothing was charged.",
-            fix="Give fewer rows, divide them between several devices, or leave [ask] out of the study.",
-        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -268,11 +187,6 @@ class AskTerms:
                 why="Nothing was sent.",
                 fix="More questions take another study, and another approval.",
             ) from None
-
-
-def no_questions(_question: bytes) -> Prepared:
-    """What a device says whose study may ask nothing."""
-    raise TrustError("CH608", "the study that was approved here may ask nothing.", fix="The device drops out.")
 
 
 def number_of(round_number: int) -> int:

@@ -41,9 +41,10 @@ from choral.run.baselines import baselines
 from choral.run.folder import RunFolder, now, versions
 from choral.run.metrics import measured, metrics
 from choral.run.places import MOST_SHOWN, PLACES, Place, engine_of
+from choral.run.planning import server_step_of, settle
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
-from choral.run.study import Study, codec_of, settle
+from choral.run.study import Study, codec_of
 from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
@@ -161,7 +162,7 @@ class Run:
         self.watch: Watch = unwatched
         self.lines: list[RoundLine] = []
         self.sent: NDArray[np.float32] = study.trained.start(0)
-        self.server = study.server_step
+        self.server = server_step_of(study)
         self.state = self.server.init(self.sent)
         self.sight: Sight | None = None
         self.baselines = Baselines(without_privacy=None, alone=None)

@@ -1,8 +1,7 @@
-"""What is settled before round 0: data, model, plan, secure sum, and what each round may cost each device."""
+"""A study as it is settled before round 0: data, model, plan, secure sum, and what rounds may cost each device."""
 
-import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,26 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.config import Job
-from choral.core.codec import Codec
+from choral.core import private_sums
+from choral.core.codec import MOST_ROWS, Codec
 from choral.core.costs import NO_LIMIT, Costs
 from choral.core.errors import ChoralError, ConfigError, TableError
+from choral.core.ledger import Balances, Ledger, Reservation
 from choral.core.plan import Budget, Participation, Plan, SecureSum
+from choral.core.private_sums import SumPrice
 from choral.learning.models import GIVEN, KINDS, Maker, Model
-from choral.learning.persons import model_of_units, split_units
-from choral.planner import Prospect
-from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
-from choral.run.questions import price_of
-from choral.run.watch import unheard
-from choral.server_step import ServerStep
-from choral.tables import sources
-from choral.tables.arrays import read_images, read_npz
-from choral.tables.columns import Categorical, Numeric
+from choral.learning.persons import model_of_units
+from choral.tables.columns import Categorical, Numeric, declare
 from choral.tables.encoder import Encoder
-from choral.tables.reading import DataSource
-from choral.tables.records import Records, Split, by
-from choral.tables.sources import Dataset
-
-_MOST_NAMED = 8  # devices in a note
+from choral.tables.reading import Table
+from choral.tables.records import Split, by
+from choral.tables.sources import ADULT_LABEL, Dataset, adult_metadata
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,24 +53,6 @@ class Study:
         return self.job.federation.participation
 
     @property
-    def server_step(self) -> ServerStep:
-        """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
-        typical = float(self.rows.mean())
-        return server_step_of(
-            self.job, self.model, self.plan, self.secure, columns=self.data.columns, typical_rows=typical
-        )
-
-    @property
-    def prospect(self) -> Prospect | None:
-        """What can be expected of the run, from public numbers."""
-        return prospect_of(self.job, self.model, self.secure, rows=self.rows.tolist())
-
-    @property
-    def noise_drowns(self) -> bool:
-        """Whether the noise is larger than all that the steps could learn; a simulation tries it all the same."""
-        return noise_drowns(self.job, self.model, self.plan, self.secure)
-
-    @property
     def trained(self) -> Model:
         """What a device trains on its records or persons; an adaptive clip is one parameter more."""
         return model_of_units(self.model, self.plan)
@@ -96,103 +71,84 @@ class Study:
         )
 
 
-def settle(
-    job: Job,
-    source: DataSource = None,
-    *,
-    seed: int | None = None,
-    seeded: bool | None = None,
-    keep_tables: bool = False,
-    guess: bool = False,
-    reached: Callable[[], None] = unheard,
-) -> Study:
-    """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
+def ask_sum_of(job: Job, devices: int) -> SecureSum:
+    """The secure sum of questions: all devices, in words of 64 bits; nobody may drop out where [ask] says so."""
+    secure = SecureSum.for_cohort(devices, colluders=job.federation.colluders, modulus_bits=64)
+    return secure if job.ask.dropouts else replace(secure, smallest_sum=devices, threshold=devices - 1)
 
-    A run that goes on after a crash brings the seed that it began with. Questions are about the rows as they are, so
-    `keep_tables` keeps those as well. A simulation may `guess` from the rows how files are written. `reached` is called
-    three times on the way: when the data, the plan and what each device can afford are there.
+
+def price_of(job: Job, devices: int) -> SumPrice | None:
+    """What each question costs a device; None where nothing may be asked."""
+    if not job.ask.allowed:
+        return None
+    secure = ask_sum_of(job, devices)
+    return SumPrice.of(
+        epsilon=job.ask.epsilon,
+        epsilon_sum=job.ask.epsilon_sum,
+        delta=job.privacy.delta,
+        most=job.ask.most,
+        noises=secure.honest_noises(secure.adversary),
+    )
+
+
+def plan_of_questions(run: str) -> str:
+    """What ledgers call the questions of a run.
+
+    >>> plan_of_questions("9f3c")
+    '9f3c:questions'
     """
-    if seed is None:
-        seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
-    seeded = job.run.seed is not None if seeded is None else seeded
-    dealt = seed if seeded else 0  # who holds which row is no secret
-    data, described = _load(job, source, dealt, keep_tables=keep_tables, guess=guess)
-    split = _split(job, data, dealt)
-    if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
-        data, split = kept, _split(job, kept, dealt)
-    check_delta(job, int(split.train.sizes.sum()))
-    reached()
-    model = model_of(job, shape=data.records.shape, classes=len(data.classes))
-    rows = job.federation.rows or int(split.train.sizes.min())
-    plan, secure = plan_of(
-        job, model, devices=data.records.devices, rows=rows, columns=data.columns,
-        typical_rows=float(split.train.sizes.mean()),
-    )  # fmt: skip
-    reached()
-    study = Study(
-        name=job.run.name,
-        job=job,
-        seed=seed,
-        seeded=seeded,
-        data=data,
-        split=split,
-        rows=split.train.sizes,
-        model=model,
-        plan=plan,
-        secure=secure,
-        codec=codec_of(plan, secure, model),
-        limits=limits_of(job, data),
-        source=described,
-        in_memory=source is not None,
-    )
-    _ = study.costs.allowed_rounds  # computed now, while progress is shown
-    reached()
-    return study
+    return f"{run}:questions"
 
 
-def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
-    """The job's data and where it came from, in words."""
-    settings = job.data
-    if source is None and settings.builtin == "adult":
-        devices = job.federation.devices or 16
-        data = sources.load_adult(
-            devices=devices,
-            partition=settings.partition,
-            skew=settings.skew,
-            seed=seed,
-            columns=settings.columns,
-            keep_tables=keep_tables,
+def reserve_questions(book: Ledger | Balances, price: SumPrice, run: str) -> None:
+    """Reserve all questions that a run may ask, once."""
+    plan, balances = plan_of_questions(run), book if isinstance(book, Balances) else book.balances
+    if plan in balances.everyone.open_plans:
+        return
+    summed = () if price.summed is None else (price.summed,) * price.most
+    uploads = (price.everyone,) * price.most
+    book.reserve(Reservation(rule=private_sums.RULE, plan=plan, uploads=uploads, summed=summed))
+
+
+def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
+    """The columns that questions may be about: those with declared ranges or levels, as far as [ask] allows them.
+
+    What a simulation takes from the rows was declared by nobody. A column that [ask] names and nobody has declared is
+    None: only its bounds may be asked for.
+    """
+    data = job.data
+    columns, label, classes = data.columns or {}, data.label, data.class_names
+    if data.builtin is not None:
+        public = adult_metadata()
+        columns, label, classes = {**public["columns"], **columns}, ADULT_LABEL, public["classes"]
+    declared: dict[str, Numeric | Categorical | None] = {name: declare(name, said) for name, said in columns.items()}
+    if data.label_bounds is not None:
+        declared[label] = Numeric(name=label, low=data.label_bounds[0], high=data.label_bounds[1])
+    elif classes is not None:
+        declared[label] = Categorical(name=label, levels=tuple(classes))
+    wanted = job.ask.columns
+    return declared if wanted is None else {name: declared.get(name) for name in wanted}
+
+
+def check_columns(job: Job, table: Table) -> None:
+    """Nothing, or CH302 for a column that may be asked about and that a table does not have."""
+    if job.ask.allowed:
+        for name in declared_columns(job):
+            table.cells(name)
+
+
+def check_rows(job: Job, rows: int) -> None:
+    """Nothing, or CH206 for a device that may be asked and has more rows than an answer's words have room for.
+
+    Its answers would be refused only after it had paid for them.
+    """
+    if job.ask.allowed and rows > MOST_ROWS:
+        raise TableError(
+            "CH206",
+            f"{rows:,} rows of one device, and a question has room for {MOST_ROWS:,}.",
+            why="Nothing was asked and nothing was charged.",
+            fix="Give fewer rows, divide them between several devices, or leave [ask] out of the study.",
         )
-        return data, "UCI Adult"
-    path = settings.csv or settings.parquet or settings.npz or settings.images
-    if source is None and path is None:
-        raise ConfigError(
-            "CH103", "[data] names no data.", where=job.where("data"),
-            fix='Set csv, parquet, npz, images, or builtin = "adult".',
-        )  # fmt: skip
-    data = sources.load(
-        _found(job, str(path)) if source is None else source,
-        label=settings.label,
-        classes=settings.classes,
-        label_bounds=settings.label_bounds,
-        columns=settings.columns,
-        ignore=settings.ignore or (),
-        device_column=settings.device_column,
-        limit_column=settings.limit_column,
-        person=settings.person,
-        devices=job.federation.devices,
-        written=settings.written,
-        own_labels=settings.labels,
-        encoder=encoder_of(job),
-        partition=settings.partition,
-        skew=settings.skew,
-        seed=seed,
-        keep_tables=keep_tables,
-        guess=guess,
-    )
-    named = path if source is None else source
-    # The file's name and not where it lies: reports travel, and a path may name a person.
-    return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
 
 
 def encoder_of(job: Job, path: Path | None = None, inputs: Sequence[Numeric | Categorical] = ()) -> Encoder | None:
@@ -207,50 +163,6 @@ def encoder_of(job: Job, path: Path | None = None, inputs: Sequence[Numeric | Ca
         text=data.text,
         inputs=inputs,
         embeddings=data.embeddings,
-    )
-
-
-def _found(job: Job, path: str) -> DataSource:
-    """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
-    data = job.data
-    if data.npz is not None:
-        return read_npz(job.pattern(path), data.row_shape, data.class_names)
-    if data.images is not None:
-        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
-    return job.pattern(path)
-
-
-def _split(job: Job, data: Dataset, seed: int) -> Split:
-    settings = job.data
-    return split_units(
-        data.records, data.persons, settings.rows_per_person, seed, settings.validation, settings.test
-    )  # fmt: skip
-
-
-def _with_enough_rows(job: Job, data: Dataset, trained_on: NDArray[np.int64]) -> Dataset:
-    """The data without the devices that train on fewer rows than [federation] says, and a note that names them."""
-    least = job.federation.rows
-    keep = trained_on >= (0 if least is None else least)
-    if least is None or keep.all():
-        return data
-    if np.count_nonzero(keep) < 2:
-        raise TableError(
-            "CH305",
-            f"federation.rows = {least:,} leaves {np.count_nonzero(keep)} of {len(keep):,} devices.",
-            where=job.where("federation", "rows"),
-            fix=f"Use at most {int(np.sort(trained_on)[-2]):,}, or leave it out.",
-        )
-    records, numbers = data.records, np.flatnonzero(keep)
-    rows_of = {records.names[one]: np.arange(records.offsets[one], records.offsets[one + 1]) for one in numbers}
-    left = [f"{records.names[one]} ({trained_on[one]:,})" for one in np.flatnonzero(~keep)]
-    named = ", ".join(left[:_MOST_NAMED]) + ", …" * (len(left) > _MOST_NAMED)
-    return replace(
-        data,
-        records=Records.taken(records.features, records.labels, rows_of, classes=records.classes),
-        limits=tuple(data.limits[one] for one in numbers) if data.limits else (),
-        persons=None if data.persons is None else data.persons[np.concatenate(list(rows_of.values()))],
-        tables=tuple(data.tables[one] for one in numbers) if data.tables else (),
-        notes=(*data.notes, f"left out, with fewer than {least:,} rows to train on: {named}"),
     )
 
 

@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.catalogue import state_length
-from choral.asking.fitting import step_of
-from choral.asking.models import read_model
+from choral.asking.catalogue import read_model, state_length
+from choral.asking.fitting import FittedRound, RoundModel, step_of
 from choral.asking.parameters import Parameters
-from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
-from choral.asking.rounds import GradientRound
 from choral.config import Job
 from choral.config.untrained import rounds_of
 from choral.core.errors import ConfigError
@@ -29,8 +26,8 @@ from choral.planner.on_sums import (
     of_lives,
 )
 from choral.record import ModelShape
-from choral.run.questions import ask_sum_of, declared_columns
-from choral.run.study import Study, settle
+from choral.run.planning import settle
+from choral.run.study import Study, ask_sum_of, declared_columns
 from choral.tables.columns import Numeric, encode
 from choral.tables.reading import DataSource, from_frame
 from choral.tables.sources import ADULT_LABEL
@@ -84,15 +81,15 @@ class SumCoordinates:
     def __init__(self, job: Job, state: NDArray[np.float32]) -> None:
         asked, declared, self.written = question_of(job), declared_columns(job), job.data.written
         model = read_model(asked, declared)
-        assert not isinstance(model, Percentiles)  # noqa: S101 - no study has it as its model
-        self.round = model.round.at(state.astype(np.float64))
+        assert isinstance(model, RoundModel)  # noqa: S101 - no study has another as its model
+        self.round: FittedRound = model.round.at(state.astype(np.float64))
         names = Parameters(asked.name, asked.parameters, declared).names("columns")
         self.columns = [column for column in map(declared.get, names) if column is not None]
 
     @property
     def ranks(self) -> bool:
         """Whether the model orders rows by their hazard, and knows no classes."""
-        return not isinstance(self.round, GradientRound)
+        return self.round.ranks
 
     def of_table(self, rows: DataSource) -> NDArray[np.float32]:
         """Rows × coordinates; a cell that can't be read is refused, as for other models."""
@@ -102,7 +99,7 @@ class SumCoordinates:
 
     def model(self, kind: str, state_length: int) -> Model:
         """The product of coordinates and weights, which stand at the end of the state, as a model."""
-        weights = len(self.round.weights) if isinstance(self.round, GradientRound) else len(self.round.state.weights)
+        weights = self.round.weights_length
 
         def untrained(*_: object) -> Any:  # noqa: ANN401 - never returns
             raise ConfigError("CH104", f'a model of kind "{kind}" is not trained.', fix="Ask for its sums.")

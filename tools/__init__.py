@@ -1,0 +1,1 @@
+"""Tools of the house: they look at the repository and are no part of choral."""
