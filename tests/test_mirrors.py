@@ -18,7 +18,6 @@ EXEMPT = {
     "choral.backends.compiled_rounds": "the programs of choral.backends.resident: tests/backends/test_resident.py",
     "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",
     "choral.backends.flower.enclosed": "a process, started in tests/backends/test_flower_strangers.py",
-    "choral.backends.flower.tasks": "the loop of the conductor's process",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
     "choral.record.questions": "the register's records, written and read again by tests/run/test_inquiry.py",

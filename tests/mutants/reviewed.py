@@ -71,7 +71,7 @@ REVIEWED: list[Mutant] = [
     # P3: other users of the machine
     bug("a door that others can open", RELAY + "listening", "path.chmod(0o600)", "path.chmod(0o666)",
         TO_THE_DOOR + "test_only_this_user_can_open_the_door"),
-    bug("a task's token on a command line", "choral.backends.flower.tasks:work", "do(task.token)",
+    bug("a task's token on a command line", "choral.backends.flower.conducting:work", "do(task.token)",
         "(__import__('subprocess').Popen([sys.executable, '-c', 'import time; time.sleep(60)', '--token', task.token]),"
         " do(task.token))[1]",
         STRANGERS + "test_no_token_or_secret_stands_on_a_command_line_while_a_run_is_under_way"),
