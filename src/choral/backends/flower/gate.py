@@ -4,14 +4,14 @@ A SuperLink serves its Control API, by which runs are started and nodes let in w
 the Fleet API that SuperNodes need, and it reads a request whole before it looks at who has sent it. So it listens at a
 socket of its user only. This gate reads the head of a request, of bounded size and in bounded time, and looks at the
 node's key and signature in it. Only then does it read the body, which is no longer than the study's terms need, and
-hands it on only if it pushes nothing but replies (`replies`).
+hands it on only if it pushes nothing but replies (`Replies`).
 
 Whoever has not signed yet waits at one of few places. Half of them are for networks from which an enrolled node has
 signed in. Where all are taken, the network that has most of them loses its oldest line: many lines from a few networks
 keep nobody else out.
 
-A node's request for messages is held while there are none, until the conductor woken or the time is over: so a message
-leaves as soon as it is there, and an idle node asks less often than one that looks every three seconds.
+A node's request for messages is held while there are none, until the conductor wakes the gate up or the time is over:
+so a message leaves as soon as it is there, and an idle node asks less often than one that looks every three seconds.
 """
 
 import argparse
@@ -48,7 +48,13 @@ PUSH_MESSAGE, PUSH_OBJECT = b"/v1/fleet/push-messages", b"/v1/fleet/push-object"
 
 
 class Replies:
-    """The replies of one node: `handed` notes what it was given, `allows` says whether it may push a request's body."""
+    """The replies of one node: `handed` notes what it was given, `allows` says whether it may push a request's body.
+
+    Flower's Fleet API stores a pushed message as an instruction for another node if the message says that it comes from
+    the server. It also stores messages for nodes that do not exist, and keeps each for months. So the gate reads what
+    is pushed: one message at a time, from this node to the server, in reply to a message that it has handed to this
+    very node. The objects that a reply consists of are counted in number and bytes.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` is how long the objects of one reply may be together."""
