@@ -10,7 +10,7 @@ import pytest
 
 from choral.backends import local_socket
 from choral.backends.wire import Wire
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
 from choral.core.ledger import Ledger, Receipt
 from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode

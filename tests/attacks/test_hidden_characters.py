@@ -14,7 +14,7 @@ import pytest
 
 import choral
 from choral.cli import main
-from choral.config.writing import toml_of
+from choral.config.toml import toml_of
 from choral.core.errors import ChoralError
 from choral.core.ledger import Ledger
 from choral.core.plan import Budget

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import PlanError, TrustError
 from choral.core.messages import AGREEING, LISTING, VERSION
 from choral.core.terms import WHOLE

@@ -53,7 +53,6 @@ def traces(monkeypatch):
 RECIPES = {
     "one step": ONE_STEP,
     "several steps": SEVERAL,
-    "momentum": replace(SEVERAL, momentum=0.9),
     "no clip": replace(SEVERAL, clip=math.inf, noise=0.0),
     "a tiny clip": replace(ONE_STEP, clip=2.0**-12),
     "a clipped update": replace(SEVERAL, clip=math.inf, noise=0.0, update_clip=0.4, update_noise=0.2),

@@ -82,10 +82,9 @@ MUTANTS = [
         "jnp.ones_like(norms)",
         "tests/learning/test_layered.py::"
         "test_one_record_moves_the_sum_by_no_more_than_its_clip_and_what_float32_adds"),
-    bug("momentum that the codec has no room for", PLAN + "Plan.stretch", "1 / (1 - self.momentum)", "1.0",
-        "tests/plan/test_local_optimiser.py::test_no_update_leaves_the_range_that_the_codec_counts_on"),
-    bug("momentum under a rule that forbids it", PLAN + "Plan._require_optimiser", "self.once", "False",
-        "tests/plan/test_local_optimiser.py::test_they_are_refused_where_a_rule_forbids_them_by_its_name"),
+    bug("a law that nobody draws any more in a new plan", PLAN + "Plan._require_retired",
+        "self.law == RETIRED_LAW and", "False and",
+        "tests/plan/test_retired.py::test_a_new_plan_is_refused_with_the_last_version_that_ran_it"),
     bug("clip of each layer alone", CLIPPED + "dense_factor.by", "length(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),

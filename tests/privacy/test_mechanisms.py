@@ -161,7 +161,7 @@ def test_numbers_that_do_not_go_together_are_refused(change, words):
     [
         {"local_steps": 1, "batch": 2440},  # S2
         {"local_steps": 1},  # S5 with one step
-        {"local_steps": 1, "sampling": "partition", "law": "skellam"},  # S6
+        {"local_steps": 1, "sampling": "partition", "law": "discrete_gaussian"},  # S6
         {"unit": "device", "noise": 5.0},  # S4
         {"batch": 2440, "sampling": "partition", "noise_is_added": "once", "row_length": 1.0, "noise": 0.1},  # S7
     ],

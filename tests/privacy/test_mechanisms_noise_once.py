@@ -84,7 +84,7 @@ def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
 
 
 @pytest.mark.parametrize("changes", [
-    {"law": "skellam", "sampling": "poisson"},
+    {"law": "discrete_gaussian", "sampling": "poisson"},
     {"row_length": 0.0},
     {"noise_is_added": "every step"},
     {"noise_is_added": "twice"},
@@ -106,7 +106,7 @@ def test_a_sampled_round_is_a_step_of_rule_s5_with_noise_in_units_of_half_the_mo
 
 def test_skellam_noise_once_costs_what_rule_s6_says_of_one_release_per_round():
     """With one local step the two rules meet: an upload is −ηĝ."""
-    step = replace(ONCE, local_steps=1, noise=0.25 * 0.02, law="skellam")
+    step = Plan.from_dict(ONCE.to_dict() | {"local_steps": 1, "noise": 0.25 * 0.02, "law": "skellam"})
     every = replace(step, noise=0.02, noise_is_added="every step", row_length=0.0)
     for proved in (against_everyone, with_secure_sum):
         mine, theirs = (proved(part(plan)).event for plan in (step, every))

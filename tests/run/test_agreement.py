@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral import config
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
 from choral.core.keys import Identity
 from choral.deploy.enrolment import Invitation, card_of, card_text, read_card

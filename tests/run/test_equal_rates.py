@@ -149,7 +149,7 @@ def test_a_site_with_very_many_rows_uses_and_counts_for_sixteen_typical_ones():
 def test_plans_from_before_keep_their_digest_and_rows_weigh_only_where_it_is_proved():
     before = replace(plan(), weighing="equally")
     assert "weighing" not in before.to_dict() and Plan.from_dict(plan().to_dict()) == plan()
-    for change in ({"unit": "device"}, {"law": "skellam", "sampling": "partition"},
+    for change in ({"unit": "device"}, {"law": "discrete_gaussian", "sampling": "partition"},
                    {"noise_is_added": "once", "row_length": 2.0}):  # fmt: skip
         with pytest.raises(PlanError, match="CH204"):
             plan(**change)

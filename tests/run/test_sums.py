@@ -3,8 +3,8 @@
 import pytest
 
 from choral.cli import main
-from choral.config import FederationSettings
-from choral.core.errors import PlanError
+from choral.config import FederationSettings, parse
+from choral.core.errors import ConfigError, PlanError
 from choral.run.planning import secure_sum_of
 
 SETTINGS = """\
@@ -60,3 +60,11 @@ def test_a_sparse_graph_with_more_colluders_than_it_withstands_is_refused_before
     assert secure_sum_of(FederationSettings(secure_sum="sparse", colluders=usual.colluders), 200) == usual
     with pytest.raises(PlanError, match=r"CH205.*bits of privacy in a cohort of 200"):
         secure_sum_of(FederationSettings(secure_sum="sparse", colluders=60), 200)
+
+
+@pytest.mark.parametrize("gone", ['secure_sum = "paper"', "packed = true"])
+def test_forms_that_were_removed_are_refused_with_the_last_version_that_runs_them(gone):
+    text = f"[privacy]\nepsilon = 2.0\n[federation]\n{gone}\n"
+    with pytest.raises(ConfigError, match=r"CH101 .*was removed.*choral 0\.2 is the last version that runs it"):
+        parse(text)
+    assert parse(text, recorded=True).federation.secure_sum == "complete"

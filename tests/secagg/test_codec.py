@@ -238,7 +238,7 @@ def test_the_proved_range_holds_for_steps_at_the_bound():
 
 
 def test_whole_noise_is_added_on_the_grid_and_stays_in_range(monkeypatch):
-    coder, update = replace(codec(), law="skellam", noise_in_grid=512.0), np.zeros(5, np.float32)
+    coder, update = replace(codec(), law="discrete_gaussian", noise_in_grid=512.0), np.zeros(5, np.float32)
     monkeypatch.setattr(samplers, "draw", lambda *_: np.array([1, -2, 3, -4, 1000]))
     words = coder.encode(update, np.zeros(5))
     assert coder.decode(words, 5, count=1).tolist() == [1, -2, 3, -4, 1000]

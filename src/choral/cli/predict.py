@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from choral.tables.sources import read_one
 
     result = opened(args.folder, encoder=args.encoder)
-    data = config.parse(result.record.about.job).data
+    data = config.parse(result.record.about.job, recorded=True).data
     written = Format(**{name: getattr(args, name) for name in FORMAT})
     table = read_one(args.rows, written.over(data.written), shape=data.row_shape, label=data.label)
     return predictions.show(result, data.label, table, out=args.out, as_json=args.json)

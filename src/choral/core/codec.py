@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from choral.core import samplers
 from choral.core.errors import PlanError, SumError
 from choral.core.masks import Stream, Words, ring
-from choral.core.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, Law, Plan, SecureSum, require_number
+from choral.core.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, AnyLaw, Plan, SecureSum, require_number
 
 Integers = NDArray[np.signedinteger[Any]]
 
@@ -20,7 +20,6 @@ CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
 FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
 DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
-_WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
 _LONGER = 1 + 2.0**-10  # by so much clipping and adding in float32 can make a sum of clipped gradients too long
 _WIDER = 1 + 2.0**-5  # by so much noise is wider at most, which pays for what float32 adds to one record's part
 _SLACK = 1 + 2.0**-20  # dither and fraction are compared in float32; also covers the rounding of what is computed here
@@ -78,7 +77,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
 
     >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
-    ...             sampling="partition", law="skellam")
+    ...             sampling="partition", law="discrete_gaussian")
     >>> 0.5 < longest(plan, 1000) < 0.5002
     True
     """
@@ -101,8 +100,8 @@ def longest(plan: Plan, dimensions: int) -> float:
 def proved_range(plan: Plan, tail: float) -> float:
     """C: so far no coordinate of an upload goes, whatever is drawn, as no noise passes `tail` deviations.
 
-    A batch may hold all the records that it has room for, each with a gradient of G in one direction; momentum carries
-    a step on, by at most `Plan.stretch`, and where rows weigh, so many records count as in the mean of a typical batch.
+    A batch may hold all the records that it has room for, each with a gradient of G in one direction; where
+    rows weigh, so many records count as in the mean of a typical batch.
     What float32 adds on the way is counted, at parameters up to `Codec.largest_parameter` (docs/accounting.md).
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
@@ -113,26 +112,25 @@ def proved_range(plan: Plan, tail: float) -> float:
     noise = plan.update_noise
     if plan.on_upload:
         return plan.upload_bound * _LONGER + tail * noise * _WIDER
-    stretch = min(plan.stretch, plan.local_steps)
-    steps = plan.local_steps * stretch
+    steps = plan.local_steps
     drift = 32 * _UNIT * steps
     if drift > 0.5:
         raise PlanError(
             "CH204",
-            f"local_steps = {plan.local_steps:,} with momentum = {plan.momentum:g}: float32 is too coarse for them.",
+            f"local_steps = {steps:,}: float32 is too coarse for them.",
             why="How far its rounding can carry an update is not bounded.",
-            fix="Use fewer local steps, or a smaller momentum.",
+            fix="Use fewer local steps.",
         )
     reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
-    noisy = tail * noise * math.sqrt(plan.local_steps) * stretch
+    noisy = tail * noise * math.sqrt(steps)
     return (reach * _LONGER + noisy * _WIDER + steps * noise / 2) / (1 - drift)
 
 
 def _first_range(plan: Plan, tail: float) -> float:
     """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
     noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
-    return reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
+    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight
+    return reach + tail * noise * math.sqrt(noises)
 
 
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
@@ -141,7 +139,7 @@ def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
     With one and the same dither, rounding adds less than a step to the difference in a coordinate.
 
     >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
-    ...             sampling="partition", law="skellam")
+    ...             sampling="partition", law="discrete_gaussian")
     >>> round(sensitivity(plan, 100, 2.0**-10), 2)  # 2ηG/γ in steps, and √d
     20.24
     """
@@ -168,7 +166,7 @@ class Codec:
     word_bits: int = 32
     failure: float = 0.0
     noise_in_grid: float = 0.0
-    law: Law = "gaussian"
+    law: AnyLaw = "gaussian"
 
     def __post_init__(self) -> None:
         if not (0 < self.grid < math.inf) or math.frexp(self.grid)[0] != 0.5:
@@ -230,8 +228,8 @@ class Codec:
         multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.counted_time if plan.once else plan.step_size))
         if plan.protects.clips_update:
             multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
-        # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
-        # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
+        # Half of β for the tail, by Bernstein's bound; the other half was that of a sampler that was not exact.
+        # P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
         bits, smoothing = DOUBLE_BITS if plan.once else FLOAT_BITS, SMOOTHING if plan.smoothed else 0
         room, widest = 2 ** min(secure.value_bits - 1, bits) - 1, samplers.LARGEST_SCALE[plan.law]
@@ -255,7 +253,7 @@ class Codec:
             "CH204",
             f'no grid suits law = "{plan.law}" with {dimensions:,} parameters, {secure.value_bits} bits for a value.',
             why="Rounding would need more than twice the noise of the plan.",
-            fix=f'Use {_WAY_OUT[plan.law]}a larger modulus, a smaller model, or law = "gaussian".',
+            fix='Use a larger modulus, a smaller model, or law = "gaussian".',
         )
 
     @property

@@ -5,7 +5,8 @@ from typing import Any, Self, TypedDict, Unpack
 
 from choral.core.errors import PlanError
 from choral.core.plan import (
-    Law,
+    RETIRED_LAW,
+    AnyLaw,
     Passes,
     Plan,
     Sampling,
@@ -21,7 +22,7 @@ from choral.core.plan import (
 class _Optional(TypedDict, total=False):
     sampling: Sampling
     passes: Passes
-    law: Law
+    law: AnyLaw
     unit: UnitName
     rows_per_person: int
     clip_quantile: float
@@ -83,6 +84,8 @@ class Exposure(Plan):
             require_number("smoothness", given["smoothness"])
         if given.get("step_size") is None:
             given |= {"step_size": 1.0, "smoothness": None}
+        if given.get("law") == RETIRED_LAW:  # of a run of before, whose account anybody may want
+            given["retired"] = (("law", RETIRED_LAW),)
         return cls(**given)
 
     def __post_init__(self) -> None:

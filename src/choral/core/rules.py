@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from choral.core.events import Event, epsilon_of
 from choral.core.exposure import Exposure, exposure_of
-from choral.core.plan import Against, Law, Plan, Sampling, SecureSum
+from choral.core.plan import Against, AnyLaw, Plan, Sampling, SecureSum
 from choral.core.plan.units import RECORD
 
 ADJACENCY = RECORD.adjacency  # what neighbouring tables differ in, where the unit is a record
@@ -47,7 +47,7 @@ class Mechanism(ABC):
     """
 
     rules: Mapping[str, str]  # the name of each rule -> what it counts
-    law: Law = "gaussian"
+    law: AnyLaw = "gaussian"
     sampling: Sampling = "partition"
     noise: str = "noise"  # as it is named before its size; the usual law needs no word
     noise_in_full: str = "Gaussian noise"

@@ -11,7 +11,7 @@ import msgspec
 
 from choral import __version__, config
 from choral.config import Job
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, StorageError, TrustError
 from choral.core.keys import Identity
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate, speaking_key

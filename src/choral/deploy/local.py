@@ -17,7 +17,7 @@ import msgspec
 
 from choral import config
 from choral.accounting.ledger_statement import statement_of
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.costs import most_uploads
 from choral.core.errors import ConfigError, DeploymentError
 from choral.core.exposure import rounds_each

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from choral.core.plan import Law, UnitName
+from choral.core.plan import AnyLaw, UnitName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Preview:
     adjacency: str
     unit: UnitName
     adversary: str
-    law: Law
+    law: AnyLaw
     noise: float
     noise_on: str  # what the noise is added to
     delta: float

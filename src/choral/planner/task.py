@@ -38,9 +38,7 @@ MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
 CONVEX_LINKS: dict[ModelKind, str] = {"logistic": "softmax", "linear": "squared"}
 
 # Settings that describe noisy local steps; whoever gives one of them has noise in every step.
-OF_EVERY_STEP = frozenset(
-    ("batch", "local_steps", "step_size", "clip", "sampling", "noise", "momentum", "proximal", "schedule")
-)
+OF_EVERY_STEP = frozenset(("batch", "local_steps", "step_size", "clip", "sampling", "noise"))
 # Weights of three and more classes: with more of them noise in every step was 2 to 7 points ahead on made-up tables.
 MOST_WEIGHTS_ONCE = 150
 _SCREENED = 0.99  # of δ: closed forms only choose by it, and it stays as it was so that proposed plans do

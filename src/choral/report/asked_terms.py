@@ -13,7 +13,7 @@ def has_questions(record: RunRecord) -> bool:
 
 def terms_of(about: About) -> AskTerms:
     """What the run may ask; CH103 where that is nothing."""
-    job = config.parse(about.job, source="the job in run.json")
+    job = config.parse(about.job, source="the job in run.json", recorded=True)
     return AskTerms.of(job, run=about.plan_digest, devices=len(about.devices))
 
 

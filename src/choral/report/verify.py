@@ -155,7 +155,7 @@ def _lines_of(check: Callable[[RunRecord], list[str]], record: RunRecord) -> lis
 def _kind(record: RunRecord) -> list[str]:
     """Whether the record has what a run of its kind has, and nothing that only another kind has."""
     about, deployed = record.about, record.about.traits.deployed
-    job = config.parse(about.job, source="the job in run.json")
+    job = config.parse(about.job, source="the job in run.json", recorded=True)
     wrong = ["the job has a seed, and the run says that it has none"] * (job.run.seed is not None and not about.seeded)
     if not deployed:
         return wrong + ["it has a study, as only a deployment has"] * (about.study is not None)
@@ -216,7 +216,7 @@ def costs_of(record: RunRecord) -> Costs:
         limits=tuple(Budget(epsilon=device.limit, delta=delta) for device in devices),
         names=tuple(device.name for device in devices),
         against=record.about.against,
-        questions=price_of(config.parse(record.about.job, source="the job in run.json"), len(devices)),
+        questions=price_of(config.parse(record.about.job, source="the job in run.json", recorded=True), len(devices)),
     )
 
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.core.plan import OF_BEFORE, Plan, SecureSum
+from choral.core.plan import Plan, SecureSum, meant_by
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
 from choral.learning.persons import grouped
@@ -92,6 +92,7 @@ class Agreement:
         agreement = cls(file=converted(content, StudyFile, where))
         check_server_key(agreement.file.server_key, agreement.file.format, where)
         check_run(agreement.file.run, where)
+        agreement.plan.require_present(where)
         check_deployable(agreement.job)
         if agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING:
             raise PlanError(
@@ -139,7 +140,7 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted({**OF_BEFORE, **self.file.plan}, Plan, "plan")
+        return converted(meant_by(self.file.plan), Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:

@@ -86,8 +86,7 @@ def plan_of(
         plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions, weighing)
     else:
         plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing, row_length=row_length)
-    optimised = replace(plan, **_optimiser(job))
-    return _with_probes(job, _with_noise(job, optimised, secure), model), secure
+    return _with_probes(job, _with_noise(job, plan, secure), model), secure
 
 
 def _with_probes(job: Job, plan: Plan, model: Model) -> Plan:
@@ -198,14 +197,8 @@ def _convex(model: Model) -> bool:
 
 def _settings(job: Job) -> set[str]:
     """The names of the numbers that a job gives."""
-    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise), *_optimiser(job).items())
+    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise))
     return {name for name, value in (*_given(job).items(), *more) if value is not None}
-
-
-def _optimiser(job: Job) -> dict[str, Any]:
-    """What [local] says of what a device makes of its noisy gradients."""
-    names = ("momentum", "proximal", "schedule")
-    return {name: value for name in names if (value := getattr(job.local, name)) is not None}
 
 
 def _cohort(job: Job, devices: int) -> int:
@@ -364,7 +357,7 @@ def _plan(
     if None in given.values():
         task = _task(job, model, secure, devices=devices, rows=rows, **given)
         by_hand = {"noise"} if privacy.epsilon is None else set[str]()
-        task = replace(task, given=task.given | by_hand | _optimiser(job).keys())
+        task = replace(task, given=task.given | by_hand)
         if task.many:
             task = replace(task, shape=replace(task.shape, length=row_length))
         # If there is no noise, a cohort may be one device.

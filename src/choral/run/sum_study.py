@@ -11,7 +11,7 @@ from choral.asking.fitting import FittedRound, RoundModel, step_of
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
 from choral.config import Job
-from choral.config.untrained import rounds_of
+from choral.config.together import rounds_of
 from choral.core.errors import ConfigError
 from choral.core.plan import Budget
 from choral.learning.models import Model
