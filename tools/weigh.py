@@ -170,7 +170,9 @@ def checked_out(where: str, folder: Path) -> Path:
     """The folder of a state: itself, or the files of a revision, taken from git into a folder that is thrown away."""
     if (Path(where) / "src" / "choral").is_dir():
         return Path(where).resolve()
-    done = subprocess.run(["git", "archive", where, "src", "docs"], cwd=ROOT, capture_output=True, check=True)  # noqa: S603, S607
+    done = subprocess.run(["git", "archive", where, "src", "docs"], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
+    if done.returncode:
+        raise SystemExit(f"git has no {where!r}: {done.stderr.decode().strip()}")
     out = folder / where.replace("/", "_")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(out, filter="data")

@@ -25,7 +25,7 @@ from bench.setup import HERE, ROOT
 PRINTS = re.compile(r'add_argument\("--json"|^ +print_figures\(', re.MULTILINE)
 ELSEWHERE = {"__main__", "harness", "gpu"}  # bench.gpu is measured where there is an accelerator, into bench/gpu.json
 # As a whole these take hours; what is kept of them are the figures of their --quick.
-HOURS = {"devices", "once", "personal", "planner", "poison", "sums"}
+HOURS = {"devices", "personal", "planner", "poison"}
 PACKAGES = ("jax", "numpy", "scipy", "cryptography", "dp-accounting")
 
 

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.once import over_seeds
+from bench.harness import over_seeds
 from choral import config
 from choral.core.plan import Against
 from choral.learning.converged import converged

@@ -10,9 +10,7 @@ it is the luckiest of hundreds. `more` is what the planner gains over the next s
 these splits and at least ten, with its standard error: of two splits it would say nothing.
 `never_worse_with_more_budget` says that no such gain is below −2 errors. `alone` and
 `without_privacy` are trained to convergence, `most_common` is always the most common class. `expected` is the verdict
-before the run, from public numbers, and `happened` the one that the figures give. `--fresh` asks for verdicts on other
-tables, without a grid: those of the first two lists had a say in the verdict's numbers, those of the third list in
-nothing.
+before the run, from public numbers, and `happened` the one that the figures give.
 
 `--quick` takes two and two splits, at most 1,500 rows of a table, and a smaller grid. `--keep FILE` writes what is
 known after every table; a table that FILE has is not measured again, and grids are kept split by split.
@@ -33,12 +31,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.fresh_tables import FRESH, SECOND
 from bench.harness import NoFigureError
 from bench.planner_grid import DELTA, EPSILONS, FRESH_DRAWS, FULL, QUICK, Best, Effort, best_of, study_of
 from bench.real_tables import IN_FOLDER, PACKAGED, RealTable
 from bench.side_by_side import ends_of, merits
-from bench.third_tables import THIRD
 from choral.planner.worth_joining import happened
 from choral.record import Baselines, Measured
 from choral.record.outcome import merit
@@ -47,7 +43,6 @@ from choral.run.planning import prospect_of
 from choral.run.runs import Run
 from choral.run.study import Study
 
-FRESH_SEEDS = 3  # where no grid is searched
 LEAST_SPLITS = 10  # on which more budget is compared with less
 MARGINS = {"accuracy": 0.01, "r2": 0.03}  # within which a model is on par with a site alone, as `happened` has it
 
@@ -84,7 +79,7 @@ def planner_alone(table: RealTable, effort: Effort, seed: int) -> dict[float, fl
     return {epsilon: simulated(study_of(table, epsilon, seed), draws) for epsilon in EPSILONS}
 
 
-def proposed(table: RealTable, effort: Effort, seed: int, *, also_skewed: bool = True) -> dict[float, OneRun]:
+def proposed(table: RealTable, effort: Effort, seed: int) -> dict[float, OneRun]:
     """The planner's own numbers and the baselines on one split, ε by ε."""
     draws, found = effort.draws(len(table.frame)), {}
     others = baselines(study_of(table, EPSILONS[0], seed))
@@ -92,7 +87,7 @@ def proposed(table: RealTable, effort: Effort, seed: int, *, also_skewed: bool =
         study = study_of(table, epsilon, seed)
         expected, rows = prospect_of(study), len(study.split.test.labels)
         planner = simulated(study, draws)  # before the other sites of the same seed are dealt
-        skewed = study_of(table, epsilon, seed, skewed=True) if also_skewed and table.sites_are_made else None
+        skewed = study_of(table, epsilon, seed, skewed=True) if table.sites_are_made else None
         found[epsilon] = OneRun(
             planner=planner, skewed=simulated(skewed, draws) if skewed else None, baselines=others,
             expected=expected.kind if expected else None, test_rows=rows if study.model.classes else 0,
@@ -184,13 +179,6 @@ def measure(table: RealTable, effort: Effort) -> dict[str, Any]:
     return {"rows": len(table.frame), "epsilon": with_gains(found, [*there, *figures_in(runs), *others])}
 
 
-def measure_fresh(table: RealTable) -> dict[str, Any]:
-    """The verdict and what happened, ε by ε, without a grid; all rows of the table."""
-    runs = [proposed(table, FULL, seed, also_skewed=False) for seed in range(FRESH_SEEDS)]
-    found = {f"{at:g}": _described([one[at] for one in runs]) for at in EPSILONS}
-    return {"rows": len(table.frame), "epsilon": with_gains(found, figures_in(runs))}
-
-
 def tables(folder: Path | None) -> dict[str, Callable[[], RealTable]]:
     """How each table is had, by its name."""
     inside = {name: partial(_in_folder, make, folder) for name, make in IN_FOLDER.items()}
@@ -203,14 +191,14 @@ def _in_folder(make: Callable[[Path], RealTable], folder: Path | None) -> RealTa
     return make(folder)
 
 
-def _each(makers: dict[str, Callable[[], RealTable]], how: Callable[[RealTable], dict[str, Any]], kept: "Kept") -> None:
+def _each(makers: dict[str, Callable[[], RealTable]], effort: Effort, kept: "Kept") -> None:
     """Measure each table that is not kept yet and print it as it comes; one that can't be had is None with a reason."""
     for name, make in makers.items():
         if name in kept.datasets:
             continue
         started = time.perf_counter()
         try:
-            kept.datasets[name] = how(make())
+            kept.datasets[name] = measure(make(), effort)
         except (NoFigureError, FileNotFoundError) as error:
             kept.datasets[name], kept.because[name] = None, str(error)
             continue
@@ -239,7 +227,7 @@ class Kept:
         if self.file is not None:
             self.file.write_text(json.dumps({"datasets": {name: one for name, one in self.datasets.items() if one}}))
 
-    def summary(self, *, with_grid: bool) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The tables, how many verdicts before a run were right, and the largest distance from the best of a grid."""
         rows = [row for table in self.datasets.values() if table for row in table["epsilon"].values()]
         figures: dict[str, Any] = {
@@ -250,9 +238,8 @@ class Kept:
         figures["never_worse_with_more_budget"] = bool(gains) and all(
             row["more"] >= -2 * row["more_error"] for row in gains
         )
-        if with_grid:
-            figures["worst_gap"] = max((row["gap"] for row in rows), default=None)
-            figures["worst_gap_there"] = max((row["gap_there"] for row in rows), default=None)
+        figures["worst_gap"] = max((row["gap"] for row in rows), default=None)
+        figures["worst_gap_there"] = max((row["gap_there"] for row in rows), default=None)
         return figures
 
 
@@ -262,20 +249,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two and two splits, at most 1,500 rows, a smaller grid")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with gusto, school and heart.csv.xz")
-    parser.add_argument("--fresh", choices=("first", "second", "third"), help="only verdicts, on tables of a list")
     parser.add_argument("--only", nargs="*", metavar="TABLE", help="these tables")
     parser.add_argument("--seeds", type=int, help="another number of splits to choose on")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write after every table, and go on from there")
     args = parser.parse_args()
     effort: Effort = QUICK if args.quick else FULL
     effort = effort if args.seeds is None else replace(effort, seeds=args.seeds)
-    makers = {"first": FRESH, "second": SECOND, "third": THIRD, None: tables(args.data)}[args.fresh]
-    makers = {name: make for name, make in makers.items() if not args.only or name in args.only}
+    makers = {name: make for name, make in tables(args.data).items() if not args.only or name in args.only}
     kept = Kept.of(args.keep)
-    _each(makers, measure_fresh if args.fresh else partial(measure, effort=effort), kept)
+    _each(makers, effort, kept)
     if args.json:
-        seeds = FRESH_SEEDS if args.fresh else effort.seeds
-        print(json.dumps(kept.summary(with_grid=not args.fresh) | {"seeds": seeds, "delta": DELTA}))
+        print(json.dumps(kept.summary() | {"seeds": effort.seeds, "delta": DELTA}))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from choral.server.findings import Findings
 from choral.server.key_round import KeyRound
 from choral.server.round import Readiness, Round, Sum
 from choral.server.speaker import Speaker, answer_in
-from choral.server.uploads import Memory, Uploads, UploadStore
+from choral.server.uploads import RoomForUploads, Uploads, UploadStore
 
 
 class Transport(Protocol):
@@ -95,9 +95,9 @@ class Wire:
     is not called again. `memory` is for uploads; the environment says how much, if nobody does.
     """
 
-    def __init__(self, terms: Terms, transport: Transport, memory: Memory | None = None) -> None:
+    def __init__(self, terms: Terms, transport: Transport, memory: RoomForUploads | None = None) -> None:
         self.terms, self.transport = terms, transport
-        self._memory = memory or Memory.of_environment()
+        self._memory = memory or RoomForUploads.of_environment()
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it

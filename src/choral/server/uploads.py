@@ -31,10 +31,10 @@ _LINE = 64  # bytes that two threads must not share
 
 
 @dataclass(frozen=True)
-class Memory:
+class RoomForUploads:
     """The bytes of memory that a server may use for the uploads of a turn, beyond which they go to a file.
 
-    >>> Memory(4 * 10**8).kept(4 * 10**6), Memory(0).kept(4 * 10**6)
+    >>> RoomForUploads(4 * 10**8).kept(4 * 10**6), RoomForUploads(0).kept(4 * 10**6)
     (KeptVectors(waiting=16, sums=26), KeptVectors(waiting=0, sums=1))
     """
 
