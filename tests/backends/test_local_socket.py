@@ -196,7 +196,7 @@ def test_a_path_too_long_for_a_socket_is_reported(tmp_path):
 
 def test_the_relay_loads_nothing_heavy():
     script = (
-        "import sys, choral.backends.local_socket; print(sorted({{'jax', 'numpy', 'cryptography'}} & set(sys.modules)))"
+        "import sys, choral.backends.local_socket; print(sorted({'jax', 'numpy', 'cryptography'} & set(sys.modules)))"
     )
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=here)

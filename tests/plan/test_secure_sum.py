@@ -148,5 +148,8 @@ def test_a_secure_sum_is_described_as_choral_0_2_did_and_read_again():
 
 @pytest.mark.parametrize("gone", [{"mode": "paper", "masks": "directed"}, {"masks": "directed"}, {"lanes": 3}])
 def test_forms_that_only_earlier_versions_run_are_refused_by_the_name_of_the_last_of_them(gone):
+    described = secure().described | gone
+    recorded = SecureSum.read(described)
+    assert recorded.described == described
     with pytest.raises(PlanError, match=r"CH204 .*choral 0\.2 is the last version that runs it"):
-        SecureSum.read(secure().described | gone)
+        recorded.require_runnable()

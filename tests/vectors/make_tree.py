@@ -7,9 +7,8 @@ from pathlib import Path
 from msgspec import msgpack
 
 from choral.core.keys import Identity
-from choral.core.masks import tree_context
 from choral.core.messages import Paths, Turn, encode
-from choral.trees.lists import Circle
+from choral.trees.lists import Circle, tree_context
 from choral.trees.merkle import Tree, cohort_tree, roster_tree
 from tests.vectors import first_tree
 from tests.vectors.answers import outcome

@@ -193,6 +193,7 @@ class Codec:
         True
         """
         require_number("failure", failure, below=1.0)
+        secure.require_runnable()
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
         noise = plan.update_noise

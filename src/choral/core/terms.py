@@ -206,6 +206,7 @@ class Terms:
     extension: Extension | None = None
 
     def __post_init__(self) -> None:
+        self.secure.require_runnable()
         if len(self.roster) < self.secure.smallest_sum:
             raise PlanError(
                 "CH204",

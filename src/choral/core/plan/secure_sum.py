@@ -32,6 +32,7 @@ class SecureSum:
     modulus_bits: Literal[16, 32, 64] = 32
     graph: Literal["complete", "harary"] = "complete"
     neighbours: int | None = None
+    retired: tuple[tuple[str, str | int], ...] = ()  # of a record that choral 0.2 wrote: what only it can run
 
     def __post_init__(self) -> None:
         hold_plain_numbers(self)
@@ -63,27 +64,28 @@ class SecureSum:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Self:
-        """The secure sum that these fields describe; CH204 for a form that only choral 0.2 and before can run.
+        """The secure sum that these fields describe, which may be of a record of choral 0.2.
 
         >>> SecureSum.read(SecureSum.for_cohort(4).described) == SecureSum.for_cohort(4)
         True
         """
-        for name, left in _OF_BEFORE.items():
-            if (given := fields.get(name, left)) != left:
-                raise PlanError(
-                    "CH204",
-                    f"a secure sum with {name} = {given!r}.",
-                    fix="choral 0.2 is the last version that runs it: install that to read or to verify it.",
-                )
-        return cls(**{name: value for name, value in fields.items() if name not in _OF_BEFORE})
+        retired = tuple((name, fields[name]) for name, left in _OF_BEFORE.items() if fields.get(name, left) != left)
+        return cls(**{name: value for name, value in fields.items() if name not in _OF_BEFORE}, retired=retired)
 
     @property
     def described(self) -> dict[str, object]:
         """All fields as digests, studies and records name them, in the order of choral 0.2."""
-        own = asdict(self)
+        own, before = asdict(self), _OF_BEFORE | dict(self.retired)
         graph = {name: own.pop(name) for name in ("graph", "neighbours")}
-        mode = {"mode": _OF_BEFORE["mode"]}
-        return own | {name: _OF_BEFORE[name] for name in ("lanes", "masks")} | graph | mode
+        del own["retired"]
+        return own | {name: before[name] for name in ("lanes", "masks")} | graph | {"mode": before["mode"]}
+
+    def require_runnable(self) -> None:
+        """Nothing, or CH204 for a form that only choral 0.2 and before can run."""
+        for name, value in self.retired:
+            raise PlanError(
+                "CH204", f"a secure sum with {name} = {value!r}.", fix="choral 0.2 is the last version that runs it."
+            )
 
     @property
     def value_bits(self) -> int:
