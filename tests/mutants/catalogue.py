@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.mutants.planting import Change
 
 LOCAL, CLIPPED = "choral.learning.local:", "choral.learning.clipped:"
-RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
+RECIPE, DRAWING = "choral.learning.recipe:", "choral.engine.draws:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.tables.columns:"
@@ -20,11 +20,11 @@ BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.server.findings:Findings.", "choral.backends.wire:Wire."
-PINNED, RUNS = "choral.deploy.pinned:", "choral.run.runs:"
+PINNED, RUNS = "choral.deploy.home:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
-PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
+PLACES, ENGINE = "choral.run.places:", "choral.engine.compiled:"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ NO_BYTE = (
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
-TOGETHER = "tests/backends/test_resident_sweep.py::"
+TOGETHER = "lab/tests/research/test_sweep.py::"
 EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 IN_PIECES = (
@@ -139,7 +139,7 @@ MUTANTS = [
     bug("noise shared by the devices", DRAWING + "Drawing._keys",
         "streams.keys(self.seed, purpose, number, cohort)",
         'streams.keys(self.seed, purpose, number, cohort * (purpose != "noise"))',
-        "tests/backends/test_vectorised.py::"
+        "tests/engine/test_compiled.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS + "seed_words", 'f"choral/1|{seed}|{purpose}|{round_}"',
         'f"choral/1|{seed}|{purpose}|"',
@@ -178,19 +178,19 @@ MUTANTS = [
     bug("an accelerator begins every round with a new pass", COMPILED_DRAWING + "CompiledPartition.draw",
         "before * self.steps if self.one_order else jnp.zeros_like(before)", "jnp.zeros_like(before)",
         SAME_ROWS),
-    bug("the rows of another repeat", "choral.backends.resident_sweep:drawn_together",
+    bug("the rows of another repeat", "choral_lab.research.sweep:drawn_together",
         "drawn.rows + rows_before", "drawn.rows",
         TOGETHER + "test_runs_of_several_repeats_are_the_runs_that_they_are_alone"),
-    bug("a call for as many runs as there are", "choral.backends.resident_sweep:runs_together",
+    bug("a call for as many runs as there are", "choral_lab.research.sweep:runs_together",
         "MOST_RUNS - len(runs)", "0",
         TOGETHER + "test_no_bit_of_a_run_depends_on_the_runs_that_are_trained_with_it"),
     bug("runs go together whatever their form", "choral_lab.research.sweep_training:Companies.of",
-        "isinstance(engine, Vectorised) and go_together(engine)", "True",
+        "isinstance(engine, CompiledEngine) and go_together(engine)", "True",
         "lab/tests/research/test_sweep_training.py::"
         "test_runs_that_do_not_go_together_are_trained_by_repeat_each_by_its_own_numbers"),
-    bug("an accelerator draws the same batches in every round", "choral.backends.resident:Resident.who",
+    bug("an accelerator draws the same batches in every round", "choral.engine.draws:DeviceDrawing.who",
         "0 if same else number", "1",
-        "tests/backends/test_resident.py::test_rounds_that_stay_have_the_integers_of_rounds_that_the_host_draws"),
+        "tests/engine/test_draws.py::test_rounds_that_stay_have_the_integers_of_rounds_that_the_host_draws"),
     bug("the same batch at every step of a pass", PASSES + "_short_passes", "step % per_pass[:, None]", "0 * step",
         "tests/learning/test_batches.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
     bug("a batch drawn twice", PASSES + "_short_passes", "first_step[:, None] + np.arange(steps)",
@@ -274,7 +274,7 @@ MUTANTS = [
     bug("strict update as a difference of models", LOCAL + "local_changes", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
-    bug("whole noise of one device in a simulated sum", ENGINE + "Vectorised._whole_noise",
+    bug("whole noise of one device in a simulated sum", ENGINE + "CompiledEngine._whole_noise",
         "cohort if included is None else cohort[included]", "cohort[:1]",
         "tests/run/test_strict.py::test_the_noise_of_an_opened_sum_is_that_of_its_devices"),
     bug("whole noise in several local steps", PLAN + "require_law",
@@ -322,7 +322,7 @@ MUTANTS = [
     bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
         "self._refuse(turn, str(error))",
         "tests/protocol/test_device.py::test_a_failed_training_is_reported_by_its_code_only"),
-    bug("metrics of the training rows", "choral.run.metrics:metrics", "study.split.test", "study.split.train", NO_BYTE),
+    bug("metrics of the training rows", "choral.run.runs:metrics", "study.split.test", "study.split.train", NO_BYTE),
     bug("run.json counts the labels", RUNS + "Run.described", "len(data.records.labels)",
         "int(data.records.labels.sum())", NO_BYTE),
     bug("run.json has the seed that draws a deployment's cohorts", "choral.deploy.serving:Deployed.described",
@@ -427,7 +427,7 @@ MUTANTS = [
         "tests/protocol/test_respondent.py::"
         "test_no_two_questions_share_terms_and_no_question_shares_them_with_training"),
     bug("a question that is asked for nothing", "choral.run.inquiry:_simulated",
-        "books.ledgers[device].charge(asked.terms.charge(number))", "",
+        "ledgers.of_device[device].charge(asked.terms.charge(number))", "",
         "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
     bug("a state that nobody looks at", DEVICE + "_upload", "self._check(start)", "pass",
         "tests/protocol/test_respondent.py::test_a_state_that_is_not_finite_is_refused_before_the_charge"),
@@ -437,7 +437,7 @@ MUTANTS = [
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
         "catalogue.approved_as(name) not in self.names", "False",
         "tests/run/test_modelling.py::test_a_site_approves_models_by_their_name_and_no_sum_goes_by_another"),
-    bug("a model of T rounds that is said to cost one", "choral.run.answers:answer_privacy",
+    bug("a model of T rounds that is said to cost one", "choral.run.inquiry:answer_privacy",
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
@@ -452,7 +452,7 @@ MUTANTS = [
     bug("probes where only the sum is limited", "choral.run.planning:_with_probes",
         'job.privacy.against != "everyone"', "False",
         "tests/run/test_guard.py::test_probes_are_refused_where_the_secure_sum_is_what_protects"),
-    bug("probes that a policy did not allow", "choral.deploy.policy:Policy.check",
+    bug("probes that a policy did not allow", "choral.deploy.home:Policy.check",
         "study.plan.probes and not self.probes", "False",
         "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
     bug("a second answer in one turn", DEVICE + "_reply", "replace(live, kept=None)", "live",
@@ -490,10 +490,10 @@ MUTANTS = [
     bug("an old offer once more", "choral.core.device:Offering._wrap",
         "keys.get(self.number) != key.public", "False",
         "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
-    bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",
+    bug("weaker keys than the cards offer", "choral.deploy.home:Policy.check_keys", "not lacking", "False",
         "tests/attacks/test_weaker_keys.py::"
         "test_a_study_that_leaves_them_out_though_all_cards_offer_them_is_refused_whatever_is_allowed"),
-    bug("a number that was drawn for another study", "choral.deploy.comparing:drawn_for",
+    bug("a number that was drawn for another study", "choral.deploy.approving:drawn_for",
         "known is None or known.study != now", "known is None",
         "tests/deploy/test_comparing.py::"
         "test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other"),
@@ -533,7 +533,7 @@ MUTANTS = [
     bug("weights of an encoder that no digest covers", ENCODER + "_session",
         "options.add_session_config_entry(_OTHER_FILES, nothing)", "pass",
         ENCODED + "test_weights_in_another_file_are_refused_since_no_digest_covers_them"),
-    bug("a run folder whose model was exchanged", "choral.run.opened:read_model",
+    bug("a run folder whose model was exchanged", "choral.run.result:read_model",
         'now.get(name) != named.get(name)', "False",
         "tests/run/test_opened.py::test_a_changed_or_unfinished_folder_is_refused"),
 ]  # fmt: skip

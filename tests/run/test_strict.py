@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.backends.vectorised import Vectorised
 from choral.cli import main
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.home import Policy
+from choral.engine.compiled import CompiledEngine
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.record import read_run
@@ -120,7 +121,7 @@ def test_a_study_between_sites_is_charged_by_rule_s6_and_its_sums_are_noisy(law,
     job = JOB.replace("delta = 1e-4", f'delta = 1e-4\nlaw = "{law}"').replace("steps = 2", "steps = 1")
     made = Consortium(tmp_path, job=job.replace("rounds = 3", "rounds = 1"))
     own = Policy(epsilon=4.0, delta=1e-4)
-    preview = made.homes[NAMES[0]].approve(made.study / "study.toml", own, made.tables[NAMES[0]], record=False)
+    preview = approve(made.homes[NAMES[0]], made.study / "study.toml", own, made.tables[NAMES[0]], record=False)
     assert (preview.law, preview.rule) == (law, "S6")
     made.approve()
     sent = {}
@@ -238,6 +239,6 @@ def test_an_audit_of_whole_noise_is_refused_and_not_made_without_it():
 def test_an_engine_whose_codec_would_leave_the_noise_out_is_refused():
     own = study(law="discrete_gaussian", **STRICT)
     with pytest.raises(PlanError, match="CH204 the codec does not add"):
-        Vectorised(
+        CompiledEngine(
             model=own.model, records=own.split.train, plan=own.plan, codec=replace(own.codec, law="gaussian"), seed=1
         )

@@ -13,8 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import approval, personal, service, site_checks, terminal
-from choral.cli import ledger as ledger_verb
+from choral.cli import personal, service, site_checks, terminal
 from choral.cli.phases import phases
 from choral.cli.site_checks import passphrase
 from choral.core.display import up
@@ -22,7 +21,7 @@ from choral.core.errors import CODES
 from choral.core.printable import count, escaped
 
 if TYPE_CHECKING:
-    from choral.deploy.site_status import SiteStatus
+    from choral.deploy.status import SiteStatus
 
 HOME = Path("~/.choral")
 EPILOG = """\
@@ -143,14 +142,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _join(args: argparse.Namespace) -> int:
-    from choral.deploy.enrolment import Invitation, card_text
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home, Invitation
     from choral.run.folder import write_whole
 
     invitation, secret = Invitation.read(args.invitation), passphrase(args)
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
-    write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
+    write_whole(path, card.text.encode(), fix="Join again with --again and another --card.")
     joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
     joined |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
     if args.json:
@@ -168,9 +166,9 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from choral.deploy.policy import Policy
-    from choral.deploy.register import Register
-    from choral.deploy.site import Home
+    from choral.cli import approval
+    from choral.deploy.approving import Register, accept, propose
+    from choral.deploy.home import Home, Policy
     from choral.tables.cells import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
@@ -188,7 +186,8 @@ def _approve(args: argparse.Namespace) -> int:
 
     home, secret = Home(args.home), passphrase(args)
     with terminal.stages("TRYING", 1, show=not args.json):
-        shown = home.propose(
+        shown = propose(
+            home,
             args.study,
             policy,
             args.data,
@@ -200,8 +199,8 @@ def _approve(args: argparse.Namespace) -> int:
         )
     if args.json:
         if args.yes:
-            home.accept(shown, passphrase=secret)
-        print(json.dumps({**shown.preview.to_dict(), "approved": args.yes}))
+            accept(home, shown, passphrase=secret)
+        print(json.dumps({**vars(shown.preview), "approved": args.yes}))
         return _run(args) if args.then_run and args.yes else 0
     recorded, asks = args.yes, not args.yes and approval.can_ask()
     terminal.say(*approval.screen(shown.preview, asks=asks))
@@ -210,14 +209,15 @@ def _approve(args: argparse.Namespace) -> int:
     elif args.yes:
         terminal.say(*approval.compared_so_far(args.home))
     if recorded:
-        home.accept(shown, passphrase=secret)
+        accept(home, shown, passphrase=secret)
     terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run, asked=asks))
     return _run(args) if args.then_run and recorded else int(asks and not recorded)
 
 
 def _asked(home: Path) -> bool:
     """Whether the owner, who compares with the other sites now, approves; who says no types all numbers again."""
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.cli import approval
+    from choral.deploy.approving import keep_typed, last_drawn
 
     for line in approval.compare(home):
         terminal.say(line)
@@ -228,7 +228,8 @@ def _asked(home: Path) -> bool:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.cli import approval
+    from choral.deploy.approving import keep_typed, last_drawn
 
     drawn = last_drawn(args.home).with_typed(args.numbers)
     if args.numbers:
@@ -243,15 +244,13 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    from choral.deploy.enrolment import card_text
-    from choral.deploy.rotating import rotate
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.run.folder import write_whole
 
     home, secret = Home(args.home), passphrase(args)
-    rotate(home, secret)
+    home.rotate(secret)
     path = args.card or Path(f"{home.joined.name}.card")
-    write_whole(path, card_text(home.card(secret)).encode(), fix="Give another --card: the new keys are kept.")
+    write_whole(path, home.card(secret).text.encode(), fix="Give another --card: the new keys are kept.")
     shown = {"name": home.joined.name, "home": str(args.home), "card": str(path)}
     lines = [
         f"KEYS      of {home.joined.name} are new; the old ones are gone, and the ledger goes on",
@@ -262,13 +261,14 @@ def _rotate(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from choral.deploy import services
-    from choral.deploy.site import Home
-    from choral.deploy.site_status import status
+    from choral.deploy.agent import attend
+    from choral.deploy.home import Home
+    from choral.record import STUDY
+    from choral.run.agreement import Agreement
 
     home = Home(args.home)
     if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
-        from choral.deploy.enrolment import host_of
+        from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
 
         words = ("device", "run", *["--agent-only"] * args.agent_only)
@@ -289,7 +289,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.json
         else escaped(f"{about['name']} answers for {about['server']}; log in {about['log']}")
     )
-    over = services.attend(
+    over = attend(
         home,
         passphrase(args),
         agent_only=getattr(args, "agent_only", False),
@@ -298,13 +298,14 @@ def _run(args: argparse.Namespace) -> int:
         begun=lambda: print(line, flush=True),
     )
     if over and not args.json:
-        terminal.say(_over(status(home).ended_early, "this site has signed its end"), "NEXT      choral device result")
+        early = home.early_end(Agreement.read(home.path / STUDY))
+        terminal.say(_over(early, "this site has signed its end"), "NEXT      choral device result")
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home
-    from choral.deploy.site_status import status
+    from choral.deploy.home import Home
+    from choral.deploy.status import status
 
     shown = status(Home(args.home))
     if args.json:
@@ -353,7 +354,7 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
 
 def _waiting(shown: "SiteStatus") -> list[str]:
     """Since when a site waits for the first round, until when the server waits, and until when it could begin."""
-    from choral.deploy.presence import countdown
+    from choral.deploy.serving import countdown
 
     until, end = shown.server_waits_until, shown.may_begin_until
     if until is None:
@@ -371,7 +372,7 @@ def _waiting(shown: "SiteStatus") -> list[str]:
 
 
 def _questions(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.record import read_site_questions
 
     asked = list(read_site_questions(Home(args.home).path))
@@ -384,7 +385,8 @@ def _questions(args: argparse.Namespace) -> int:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home, receipt_of
+    from choral.cli import ledger
+    from choral.deploy.home import Home, receipt_of
 
     home = Home(args.home)
     known = receipt_of(home.vault(passphrase(args)))
@@ -392,7 +394,7 @@ def _ledger(args: argparse.Namespace) -> int:
     shown = argparse.Namespace(
         file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
     )
-    return ledger_verb.run(shown)
+    return ledger.run(shown)
 
 
 def _personal(args: argparse.Namespace) -> int:

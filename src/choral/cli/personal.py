@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import predictions, terminal
+from choral.cli import terminal
 from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def configure_model(parser: argparse.ArgumentParser) -> None:
 
 def make(args: argparse.Namespace, passphrase: str | None) -> int:
     """Make the site's personal model and its page, and say what it is."""
-    from choral.deploy.enrolment import keep
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep
     from choral.deploy.personal import PAGE, make_personal
-    from choral.deploy.site import Home
     from choral.learning.personal import KAPPA
     from choral.report.personal_page import personal_page
 
@@ -134,8 +134,9 @@ def _own_lines(made: "OwnModel") -> "Iterator[str]":
 
 def predict(args: argparse.Namespace, passphrase: str | None) -> int:
     """Predict for new rows, as CSV: the number, or the class and the probability of each class."""
+    from choral.cli import predictions
+    from choral.deploy.home import Home
     from choral.deploy.personal import predictor
-    from choral.deploy.site import Home
 
     trained, study = predictor(Home(args.home), personal=args.personal, model=args.model, passphrase=passphrase)
     rows = study.table_in(args.rows)

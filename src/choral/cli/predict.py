@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Open the run, predict, and show."""
     from choral import config
-    from choral.run.opened import opened
+    from choral.run.result import opened
     from choral.tables.cells import Format
     from choral.tables.sources import read_one
 

@@ -24,7 +24,7 @@ def passphrase(args: argparse.Namespace) -> str | None:
 def examine_site(args: argparse.Namespace) -> int:
     """Every check of a site with its result; 1 if something keeps the site from taking part."""
     from choral.deploy.doctor import examine
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
 
     found = []
     for one in examine(Home(args.home), passphrase(args)):
@@ -48,9 +48,9 @@ def examine_site(args: argparse.Namespace) -> int:
 def show_result(args: argparse.Namespace) -> int:
     """Write the page of a study that is over, or compare such a page with the home."""
     from choral.config import read_text
-    from choral.deploy.enrolment import keep
-    from choral.deploy.site import Home
-    from choral.deploy.site_result import PAGE, site_end
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep
+    from choral.deploy.status import PAGE, site_end
     from choral.report.signed import Note
     from choral.report.site_page import differences, site_page
     from choral.report.words import claims_of, leading_of
@@ -92,8 +92,8 @@ def show_result(args: argparse.Namespace) -> int:
 
 def show_metrics(args: argparse.Namespace) -> int:
     """Print the site's numbers, or write them where a collector reads them, whole or not at all."""
-    from choral.deploy.monitoring import prometheus
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
+    from choral.deploy.status import prometheus
     from choral.run.folder import write_whole
 
     text = prometheus(Home(args.home))
@@ -107,9 +107,9 @@ def show_metrics(args: argparse.Namespace) -> int:
 
 def show_roots(args: argparse.Namespace) -> int:
     """Write the roots that this site was shown, signed, and compare them with those of others; 1 if any differ."""
-    from choral.deploy.enrolment import keep_json
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep_json
     from choral.deploy.root_log import FILE, read_root_log, root_log_of
-    from choral.deploy.site import Home
 
     own, path = root_log_of(Home(args.home), passphrase(args)), args.out or args.home / FILE
     others = [read_root_log(one) for one in args.compare]

@@ -47,8 +47,8 @@ def go_on(job: "Job", args: argparse.Namespace) -> int:
 def plan(job: "Job", args: argparse.Namespace) -> int:
     """What the model would cost and tell; nobody is asked, and nothing is written."""
     from choral.run.inquiry import Inquiry
+    from choral.run.modelling import advice, question_of
     from choral.run.planning import settle
-    from choral.run.sum_study import advice, question_of
 
     inquiry = Inquiry("simulation", settle(job, keep_tables=True, guess=True), folder=Path(args.job).parent / "no run")
     planned = inquiry.plan(question_of(job))
@@ -73,8 +73,8 @@ def _check(job: "Job", args: argparse.Namespace) -> None:
 def _follow(inquiry: "Inquiry", args: argparse.Namespace) -> int:
     from choral.cli.training import LABELS, shows
     from choral.report import write_report
-    from choral.run.end_of_sums import made
-    from choral.run.sum_study import advice
+    from choral.run.inquiry import made
+    from choral.run.modelling import advice
 
     show, study = shows(args), inquiry.study
     if show:

@@ -97,7 +97,7 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
 def proposed(job: "Job", *, show: bool) -> "Job":
     """The job with the kind of model that the planner proposes where the file leaves it open, and why."""
     if job.leaves_kind_open:
-        from choral.run.sum_study import with_proposed_kind
+        from choral.run.modelling import with_proposed_kind
 
         job, lines = with_proposed_kind(job)
         if show:

@@ -2,7 +2,7 @@
 
 from choral import config
 from choral.record import QUESTIONS, About, AnswerPrivacy, RunRecord, read_run
-from choral.run.answers import answer_privacy
+from choral.run.inquiry import answer_privacy
 from choral.run.questions import AskTerms
 
 

@@ -12,8 +12,7 @@ from choral.report import answers, parts
 from choral.report.asked_terms import price_of, terms_of
 from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
-from choral.run.answer_register import AnswerRegister
-from choral.run.modelling import from_register, opened_sum
+from choral.run.modelling import AnswerRegister, from_register, opened_sum
 from choral.run.questions import AskTerms
 
 MOST_SHOWN, MOST_DETAILED = 200, 40  # questions on a page, in a line each and with what they say
