@@ -24,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from choral.core.durable import replace
 from choral.core.errors import CODES, ChoralError, DeploymentError
+from choral.core.sealed import replace
 
 # A request's kind: who are you? (with the seconds that a server waits for others, if it does) | a frame of the protocol
 HELLO, FRAME = b"H", b"F"
