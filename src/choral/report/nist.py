@@ -61,7 +61,7 @@ def _whose(plan: Plan) -> str:
 def _masking(about: About) -> str:
     if about.secure_sum is None:
         return "There was no secure sum."
-    if not about.secure_sum.self_masked:
+    if ("mode", "paper") in about.secure_sum.retired:  # a run of choral 0.2 or before
         return "The paper's own protocol (Fig. 1): no self masks, a drop-out ends the round, no colluder is counted on."
     if not about.traits.masked:
         return "A deployment masks updates and opens sums only; this simulation left the masks out."
