@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from choral.accounting.calibrate import calibrated
-from choral.cli.demo import PAPER
+from choral.cli.training import PAPER
 from choral.core.costs import Costs
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.core.poisson import rounded_coin
