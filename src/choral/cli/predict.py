@@ -114,7 +114,7 @@ def make_personal_model(args: argparse.Namespace, passphrase: str | None) -> int
     from choral.deploy.personal import PAGE, make_personal
     from choral.deploy.site import Home
     from choral.learning.personal import KAPPA
-    from choral.report.personal_page import personal_page
+    from choral.report.site_page import personal_page
 
     kappa = KAPPA if args.kappa is None else args.kappa
     made = make_personal(
