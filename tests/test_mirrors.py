@@ -20,9 +20,6 @@ EXEMPT = {
     "choral.backends.flower.tasks": "the loop of the conductor's process",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
-    "choral.record.questions": "the register's records, written and read again by tests/run/test_inquiry.py",
-    "choral.run.enrolled": "devices of a study file, read and refused in tests/run/test_agreement.py",
-    "choral.run.watch": "a callback of one line; tests/cli/test_terminal.py sees its bars",
 }
 
 

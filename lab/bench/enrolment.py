@@ -25,8 +25,8 @@ from choral.core.plan import SecureSum
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.deploy.certificates import node_key
-from choral.deploy.enrolment import card_of, card_text, enrol, prepare
-from choral.run.agreement import Agreement
+from choral.deploy.enrolment import enrol, prepare
+from choral.run.agreement import Agreement, Enrolled
 
 PARAMETERS = 100
 JOB = """
@@ -118,7 +118,7 @@ def enrolled(devices: int, offers: tuple[str, ...]) -> dict[str, float]:
         for number in range(devices):
             identity = Identity(f"site-{number:04}", Identity.fresh("x").to_bytes(), offers)
             cards.append(folder / f"{number}.card")
-            cards[-1].write_text(card_text(card_of(identity, node_key()[1])))
+            cards[-1].write_text(Enrolled.of(identity, node_key()[1]).text)
         begin = time.process_time()
         enrol(folder / "study", cards)
         middle = time.process_time()

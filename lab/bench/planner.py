@@ -38,9 +38,8 @@ from bench.side_by_side import ends_of, merits
 from choral.planner.worth_joining import happened
 from choral.record import Baselines, Measured
 from choral.record.outcome import merit
-from choral.run.baselines import baselines
 from choral.run.planning import prospect_of
-from choral.run.runs import Run
+from choral.run.runs import Run, baselines
 from choral.run.study import Study
 
 LEAST_SPLITS = 10  # on which more budget is compared with less

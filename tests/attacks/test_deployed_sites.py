@@ -15,9 +15,9 @@ from choral.core.errors import ChoralError, LedgerError, SumError, TableError, T
 from choral.core.ledger import Ledger, Receipt
 from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
-from choral.deploy.site import Home
-from choral.deploy.site_status import status
+from choral.deploy.approving import approve
+from choral.deploy.home import Home, Policy
+from choral.deploy.status import status
 from choral.run.agreement import Agreement
 from tests.run.consortium import JOB, NAMES, Consortium, agents, as_server
 
@@ -228,9 +228,9 @@ def test_approving_an_old_study_again_does_not_make_its_turns_new(consortium):
     try:
         consortium.enrol()
         settings = Policy(epsilon=9.0, delta=1e-4)
-        home.approve(consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
+        approve(home, consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
         (consortium.study / "study.toml").write_text(old)
-        home.approve(consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
+        approve(home, consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
     finally:
         consortium.agreement = first
     with Agent(home) as agent:
@@ -268,7 +268,7 @@ def test_an_approval_caps_its_own_study_under_a_larger_limit_for_all(consortium)
     assert set(charged.values()) == {5}  # three, and two more for what fails
     assert "CH409" in codes
     home, policy = consortium.homes["hill"], Policy(epsilon=9.0, delta=1e-4)
-    reported = home.approve(consortium.study / "study.toml", policy, consortium.tables["hill"])
+    reported = approve(home, consortium.study / "study.toml", policy, consortium.tables["hill"])
     assert (reported.planned_rounds, reported.uploads) == (3, 5)
     assert Ledger.read(home.ledger_path).balance.reserved == reported.epsilon_uploads < 6.0
 
@@ -403,7 +403,7 @@ def test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_tha
     own = consortium.folder / "own.csv"
     own.write_text(consortium.tables["hill"].read_text())
     settings = Policy(epsilon=4.0, delta=1e-4)
-    home.approve(consortium.study / "study.toml", settings, own, record=True)
+    approve(home, consortium.study / "study.toml", settings, own, record=True)
     text = own.read_text()
     lines = [line.split(",") for line in text.split()]
     own.write_text("\n".join(",".join([*line, "new"]) for line in lines) + "\n")  # a column that nobody reads
@@ -474,8 +474,11 @@ def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium,
     ):
         (consortium.folder / "faulty.csv").write_text(fault)
         with pytest.raises(TableError) as caught:
-            consortium.homes["hill"].approve(
-                consortium.study / "study.toml", Policy(epsilon=4.0, delta=1e-4), consortium.folder / "faulty.csv"
+            approve(
+                consortium.homes["hill"],
+                consortium.study / "study.toml",
+                Policy(epsilon=4.0, delta=1e-4),
+                consortium.folder / "faulty.csv",
             )
         errors.append(str(caught.value))
         (consortium.folder / "faulty.csv").unlink()

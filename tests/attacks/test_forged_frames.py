@@ -18,7 +18,7 @@ from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS
 from choral.deploy.services import serve_study
 from choral.deploy.serving import COUNTED, speaker_of, status, stop
-from choral.deploy.site_status import status as site_status
+from choral.deploy.status import status as site_status
 from choral.record import read_run
 from choral.report.verify import verify
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server

@@ -6,8 +6,8 @@ from choral.asking.catalogue import read_model
 from choral.config import parse
 from choral.config.together import ON_SUMS, SHARE, rounds_of
 from choral.core.errors import ChoralError
+from choral.run.modelling import question_of
 from choral.run.study import declared_columns
-from choral.run.sum_study import question_of
 
 BASE = """\
 privacy.epsilon = 2.0

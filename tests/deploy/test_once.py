@@ -13,8 +13,9 @@ from choral.core.display import up
 from choral.core.errors import LedgerError, SumError, TrustError
 from choral.core.ledger import Ledger
 from choral.core.messages import Turn
+from choral.deploy import approving
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
+from choral.deploy.home import Policy
 from choral.learning.once import noisy_upload
 from tests.run.consortium import JOB, Consortium, as_server
 
@@ -47,7 +48,8 @@ def approve(consortium, *, epsilon=5.0, **limits):
     study = consortium.study / "study.toml"
     policy = Policy(epsilon=epsilon, delta=1e-4, **limits)
     return [
-        home.approve(study, policy, consortium.tables[name], record=True) for name, home in consortium.homes.items()
+        approving.approve(home, study, policy, consortium.tables[name], record=True)
+        for name, home in consortium.homes.items()
     ]
 
 

@@ -8,8 +8,7 @@ from choral.backends import relay
 from choral.cli import main
 from choral.core.errors import DeploymentError
 from choral.deploy.agent import Agent
-from choral.deploy.presence import Presence, Sightings, countdown, standing
-from choral.deploy.serving import WAITING, status
+from choral.deploy.serving import WAITING, ConnectedSites, Presence, countdown, standing, status
 from choral.record import read_json
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 
@@ -36,7 +35,7 @@ def test_a_refusal_and_an_exclusion_say_more_than_a_missing_connection():
 
 
 def test_a_look_says_whether_anybody_came_or_went():
-    seen = Sightings(("hill", "lake", "moor"))
+    seen = ConnectedSites(("hill", "lake", "moor"))
     assert [seen.look(here, at=at) for here, at in (((), "1"), ((2, 0), "2"), ((0, 2), "3"), ((0,), "4"))] == [
         False,
         True,

@@ -11,9 +11,10 @@ from choral.core.display import up
 from choral.core.events import Gaussian
 from choral.core.ledger import Charge, Ledger
 from choral.core.plan import Budget
+from choral.deploy import approving
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
-from choral.deploy.reserving import balances_under, cap_in_words
+from choral.deploy.approving import balances_under, cap_in_words
+from choral.deploy.home import Policy
 from tests.run.consortium import Consortium, table
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
@@ -79,8 +80,12 @@ def test_a_limit_without_room_for_a_failed_attempt_is_refused_with_the_one_that_
 
 def test_room_is_counted_in_addition_to_what_earlier_studies_took(ready, tmp_path, capsys):
     consortium = ready.copy(tmp_path)
-    consortium.homes["hill"].approve(
-        consortium.study / "study.toml", Policy(epsilon=9.0, delta=1e-4), consortium.tables["hill"], record=True
+    approving.approve(
+        consortium.homes["hill"],
+        consortium.study / "study.toml",
+        Policy(epsilon=9.0, delta=1e-4),
+        consortium.tables["hill"],
+        record=True,
     )
     with Agent(consortium.homes["hill"]) as agent:
         agent.charge(1, 0)

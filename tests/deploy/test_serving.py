@@ -17,10 +17,8 @@ from choral.core.messages import VERSION, Call, Close, Omega, Turn, Upload, deco
 from choral.core.plan import Budget
 from choral.core.terms import ENVELOPE_BYTES
 from choral.deploy.agent import Agent
-from choral.deploy.closing import close
-from choral.deploy.enrolment import card_text
 from choral.deploy.services import serve_study
-from choral.deploy.serving import conduct, keep_test, status, stop
+from choral.deploy.serving import close, conduct, keep_test, status, stop
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
@@ -470,7 +468,7 @@ def test_every_site_signs_the_end_and_keeps_what_it_signed(consortium, capsys):
     )
     cards = [str(consortium.folder / f"{name}.card") for name in NAMES]
     for name, card in zip(NAMES, cards, strict=True):
-        (consortium.folder / f"{name}.card").write_text(card_text(consortium.homes[name].card()))
+        (consortium.folder / f"{name}.card").write_text(consortium.homes[name].card().text)
         assert json.loads(next((consortium.homes[name].path / "receipts").iterdir()).read_text())["paid"] == 3, card
     assert main(["verify", str(folder), "--roster", *cards]) == 0
     capsys.readouterr()

@@ -118,8 +118,7 @@ def trained(out: Path, scratch: Path, wanted: list[str]) -> None:
 def asked(out: Path, scratch: Path) -> None:
     """Ask a study four questions, and make an additive model out of sums."""
     from choral.asking.question import Question
-    from choral.run.end_of_sums import made
-    from choral.run.inquiry import begun
+    from choral.run.inquiry import begun, made
     from tests.run import test_inquiry, test_sum_study
 
     where = [{"column": "age", "at_least": 60}]

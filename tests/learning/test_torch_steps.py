@@ -21,7 +21,7 @@ from choral.learning.recipe import Recipe  # noqa: E402
 from choral.learning.torch_door import own  # noqa: E402
 from choral.learning.torch_layers import DensePart, Layer, clip_factor  # noqa: E402
 from choral.learning.torch_steps import TorchModule, TorchTrainer  # noqa: E402
-from choral.run.planning import settle  # noqa: E402
+from choral.run.planning import settle  # noqa: E402  # noqa: E402
 from choral.run.runs import Run  # noqa: E402
 from choral.tables.records import Records  # noqa: E402
 from tests.learning import test_float_sum as worst  # noqa: E402

@@ -20,7 +20,7 @@ BALANCE, CHAIN = "choral.core.balance:Balance.", "choral.core.chain:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
 FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
-PINNED, RUNS = "choral.deploy.pinned:", "choral.run.runs:"
+PINNED, RUNS = "choral.deploy.home:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
@@ -322,7 +322,7 @@ MUTANTS = [
     bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
         "self._refuse(turn, str(error))",
         "tests/protocol/test_device.py::test_a_failed_training_is_reported_by_its_code_only"),
-    bug("metrics of the training rows", "choral.run.metrics:metrics", "study.split.test", "study.split.train", NO_BYTE),
+    bug("metrics of the training rows", "choral.run.runs:metrics", "study.split.test", "study.split.train", NO_BYTE),
     bug("run.json counts the labels", RUNS + "Run.described", "len(data.records.labels)",
         "int(data.records.labels.sum())", NO_BYTE),
     bug("run.json has the seed that draws a deployment's cohorts", "choral.deploy.serving:Deployed.described",
@@ -427,7 +427,7 @@ MUTANTS = [
         "tests/protocol/test_respondent.py::"
         "test_no_two_questions_share_terms_and_no_question_shares_them_with_training"),
     bug("a question that is asked for nothing", "choral.run.inquiry:_simulated",
-        "books.ledgers[device].charge(asked.terms.charge(number))", "",
+        "ledgers.of_device[device].charge(asked.terms.charge(number))", "",
         "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
     bug("a state that nobody looks at", DEVICE + "_upload", "self._check(start)", "pass",
         "tests/protocol/test_respondent.py::test_a_state_that_is_not_finite_is_refused_before_the_charge"),
@@ -437,7 +437,7 @@ MUTANTS = [
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
         "catalogue.approved_as(name) not in self.names", "False",
         "tests/run/test_modelling.py::test_a_site_approves_models_by_their_name_and_no_sum_goes_by_another"),
-    bug("a model of T rounds that is said to cost one", "choral.run.answers:answer_privacy",
+    bug("a model of T rounds that is said to cost one", "choral.run.inquiry:answer_privacy",
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
@@ -452,7 +452,7 @@ MUTANTS = [
     bug("probes where only the sum is limited", "choral.run.planning:_with_probes",
         'job.privacy.against != "everyone"', "False",
         "tests/run/test_guard.py::test_probes_are_refused_where_the_secure_sum_is_what_protects"),
-    bug("probes that a policy did not allow", "choral.deploy.policy:Policy.check",
+    bug("probes that a policy did not allow", "choral.deploy.home:Policy.check",
         "study.plan.probes and not self.probes", "False",
         "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
     bug("a second answer in one turn", DEVICE + "_answer", "replace(live, kept=None)", "live",
@@ -489,10 +489,10 @@ MUTANTS = [
     bug("an old offer once more", "choral.core.pairing:Offering._wrap",
         "keys.get(self.number) != key.public", "False",
         "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
-    bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",
+    bug("weaker keys than the cards offer", "choral.deploy.home:Policy.check_keys", "not lacking", "False",
         "tests/attacks/test_weaker_keys.py::"
         "test_a_study_that_leaves_them_out_though_all_cards_offer_them_is_refused_whatever_is_allowed"),
-    bug("a number that was drawn for another study", "choral.deploy.comparing:drawn_for",
+    bug("a number that was drawn for another study", "choral.deploy.approving:drawn_for",
         "known is None or known.study != now", "known is None",
         "tests/deploy/test_comparing.py::"
         "test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other"),
@@ -532,7 +532,7 @@ MUTANTS = [
     bug("weights of an encoder that no digest covers", ENCODER + "_session",
         "options.add_session_config_entry(_OTHER_FILES, nothing)", "pass",
         ENCODED + "test_weights_in_another_file_are_refused_since_no_digest_covers_them"),
-    bug("a run folder whose model was exchanged", "choral.run.opened:read_model",
+    bug("a run folder whose model was exchanged", "choral.run.result:read_model",
         'now.get(name) != named.get(name)', "False",
         "tests/run/test_opened.py::test_a_changed_or_unfinished_folder_is_refused"),
 ]  # fmt: skip

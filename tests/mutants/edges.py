@@ -10,7 +10,7 @@ SPARSE = (
     "test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_and_in_statements"
 )
 
-SITE, COMPARING, OWNERSHIP = "choral.deploy.site:", "choral.deploy.comparing:", "choral.deploy.ownership:"
+SITE, COMPARING, OWNERSHIP = "choral.deploy.home:", "choral.deploy.approving:", "choral.deploy.ownership:"
 SWAPPED, OWNED = "tests/attacks/test_swapped_files.py::", "tests/deploy/test_ownership.py::"
 
 # Reading: a record's features are a function of that record and of public numbers.
@@ -103,7 +103,7 @@ READING: list[Mutant] = [
     ),
     bug(
         "kept embeddings of cells that were read in another way",
-        "choral.deploy.embeddings:KeepingEncoder.path_for",
+        "choral.deploy.home:KeepingEncoder.path_for",
         "repr(table.written)",
         "''",
         "tests/deploy/test_embeddings.py::test_cells_that_are_read_in_another_way_have_their_own_embeddings",
@@ -124,7 +124,7 @@ READING: list[Mutant] = [
     ),
     bug(
         "an approval that leaves its format open",
-        "choral.deploy.site:Home.accept",
+        "choral.deploy.approving:accept",
         "held.written",
         "OPEN",
         "tests/deploy/test_site.py::test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it",
@@ -410,25 +410,25 @@ ENCODERS: list[Mutant] = [
 APPROVALS: list[Mutant] = [
     bug(
         "a study is read again after the yes",
-        SITE + "Home.accept",
+        COMPARING + "accept",
         "study, policy, held = (shown.study, shown.policy, shown.held)",
         "study, policy, held = (Agreement.read(shown.file), shown.policy, shown.held)",
         SWAPPED + "test_a_study_that_is_swapped_while_it_is_on_the_screen_is_not_approved",
-        Change(SITE + "Home.accept", "config.read_text(shown.file) != shown.text", "False"),
-        Change(SITE + "Home.accept", "self._preview(study, policy, held, shown.code) != shown.preview", "False"),
+        Change(COMPARING + "accept", "config.read_text(shown.file) != shown.text", "False"),
+        Change(COMPARING + "accept", "_preview(home, study, policy, held, shown.code) != shown.preview", "False"),
     ),
     bug(
         "a ledger that has changed under the screen",
-        SITE + "Home.accept",
-        "self._preview(study, policy, held, shown.code) != shown.preview",
+        COMPARING + "accept",
+        "_preview(home, study, policy, held, shown.code) != shown.preview",
         "False",
         SWAPPED + "test_what_the_screen_said_of_the_ledger_must_still_hold",
     ),
     bug(
         "a yes for a study that nobody compared",
         COMPARING + "require_compared",
-        "_read(home / FILE).study == study.digest.hex()",
-        "_read(home / FILE).study",
+        "_drawn_number(home / NUMBERS).study == study.digest.hex()",
+        "_drawn_number(home / NUMBERS).study",
         SWAPPED + "test_yes_without_a_question_takes_the_study_that_was_compared_and_no_other",
     ),
     bug(
@@ -441,7 +441,7 @@ APPROVALS: list[Mutant] = [
     ),
     bug(
         "a public table that is kept unchecked",
-        "choral.deploy.public_test:keep_test",
+        "choral.deploy.enrolment:keep_test",
         "os.replace(copy, folder / TEST.replace('.*', ''.join(table.suffixes)))",
         "os.replace(table, folder / TEST.replace('.*', ''.join(table.suffixes)))",
         SWAPPED + "test_the_public_table_that_is_kept_is_the_one_that_was_checked",
@@ -649,7 +649,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a site's page without failed attempts",
-        "choral.deploy.site_result:claimed_of_the_run",
+        "choral.deploy.status:claimed_of_the_run",
         "np.maximum(rounds[own], paid)",
         "rounds[own]",
         SITE_PAGES + "test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost",

@@ -7,7 +7,7 @@ removes one fix, and a test that fails with it, shows the same.
 from tests.mutants.catalogue import LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
-CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
+CODE, SIGNATURES, SIGNED = "choral.deploy.home:", "choral.run.folder:", "choral.report.signed:"
 READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
 KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 
@@ -21,14 +21,14 @@ REVIEWED: list[Mutant] = [
         "replace(loss.event, delta=charged)", "loss.event",
         "tests/privacy/test_costs.py::"
         "test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_number_of_colluders"),
-    bug("two homes over one table", "choral.deploy.register:Register.check",
+    bug("two homes over one table", "choral.deploy.approving:Register.check",
         "not self.second_home and (other := next(others, None)) is not None", "False",
         "tests/deploy/test_register.py::test_a_second_home_over_the_same_table_is_refused_and_named"),
-    bug("a table that another order of rows hides", "choral.deploy.site:Home.holdings",
+    bug("a table that another order of rows hides", "choral.deploy.home:Home.holdings",
         "table.digest(sorted(table.columns), ordered=False)", "digest",
         "tests/deploy/test_register.py::"
         "test_neither_another_order_of_rows_nor_another_name_of_the_file_hides_the_table"),
-    bug("an approval without its table", "choral.deploy.site:Home.approved_holdings",
+    bug("an approval without its table", "choral.deploy.home:Home.approved_holdings",
         "pinned.check_table(held.table, approval.table, data=Path(approval.data))", "",
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_that_has_not_does_not"),

@@ -13,7 +13,6 @@ from choral.accounting.calibrate import (
     most_draws,
     most_rounds,
     noise_for,
-    room_chance,
     smallest_noise,
     spendable,
     with_reserves,
@@ -23,7 +22,7 @@ from choral.core.errors import PlanError
 from choral.core.exposure import Exposure
 from choral.core.plan import Budget, Plan
 from choral.core.plan.poisson_room import MOST_ROUNDED
-from choral.core.poisson import rounded_coin
+from choral.core.poisson import room_chance, rounded_coin
 
 PLAN = {
     "rounds": 13,

@@ -13,10 +13,10 @@ from choral.core.envelope import ANSWER_HEAD, answer_in, answered
 from choral.core.errors import DeploymentError
 from choral.core.keys import Identity
 from choral.deploy.agent import Agent
-from choral.deploy.enrolment import SPEAKS, card_text, enrol, prepare
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.enrolment import SPEAKS, enrol, prepare
+from choral.deploy.home import Home, Policy
 from choral.deploy.serving import Deployed, speaker_of
-from choral.deploy.site import Home
 
 JOB = """
 [privacy]
@@ -85,7 +85,7 @@ class Consortium:
         cards = []
         for name, home in self.homes.items():
             path = self.folder / f"{name}.card"
-            path.write_text(card_text(home.card()))
+            path.write_text(home.card().text)
             cards.append(path)
         self.agreement = enrol(self.study, cards)
         return self.agreement
@@ -93,7 +93,7 @@ class Consortium:
     def approve(self, *names, **policy):
         settings = {"epsilon": 4.0, "delta": 1e-4, **policy}
         for name in names or self.homes:
-            self.homes[name].approve(self.study / "study.toml", Policy(**settings), self.tables[name], record=True)
+            approve(self.homes[name], self.study / "study.toml", Policy(**settings), self.tables[name], record=True)
 
     def conductor(self, transport, **settings) -> Deployed:
         return Deployed(self.study, transport, **{"patience": 2.0, **settings})

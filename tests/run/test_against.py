@@ -115,7 +115,7 @@ def test_one_noisy_step_per_round_comes_with_momentum_and_averaged_models():
     for run in runs:
         run.finish()
     assert runs[0].parameters.tolist() == runs[1].parameters.tolist()
-    assert isinstance(study(noise_is_added="every step", server="mean", **SUM).server_step, Mean)
+    assert isinstance(server_step_of(study(noise_is_added="every step", server="mean", **SUM)), Mean)
 
 
 def test_the_smallest_site_does_not_decide_how_long_training_lasts():

@@ -110,7 +110,7 @@ def test_the_probes_of_a_turn_that_can_be_repeated_follow_from_the_seed_and_the_
 
 
 def test_the_noise_of_an_update_is_that_of_all_its_steps(probed):
-    guard = Guard.posted(probed, None)
+    guard = Guard.of_study(probed, None)
     integers = Simulated(probed)
     with integers.opened():
         own = integers.integers(probed.trained.start(0), range(12), Turn(1, 0))

@@ -11,7 +11,8 @@ from choral.backends.vectorised import Vectorised
 from choral.cli import main
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.home import Policy
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.record import read_run
@@ -120,7 +121,7 @@ def test_a_study_between_sites_is_charged_by_rule_s6_and_its_sums_are_noisy(law,
     job = JOB.replace("delta = 1e-4", f'delta = 1e-4\nlaw = "{law}"').replace("steps = 2", "steps = 1")
     made = Consortium(tmp_path, job=job.replace("rounds = 3", "rounds = 1"))
     own = Policy(epsilon=4.0, delta=1e-4)
-    preview = made.homes[NAMES[0]].approve(made.study / "study.toml", own, made.tables[NAMES[0]], record=False)
+    preview = approve(made.homes[NAMES[0]], made.study / "study.toml", own, made.tables[NAMES[0]], record=False)
     assert (preview.law, preview.rule) == (law, "S6")
     made.approve()
     sent = {}

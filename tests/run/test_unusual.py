@@ -10,8 +10,8 @@ from choral.cli import main
 from choral.core.errors import ConfigError, LedgerError, PlanError
 from choral.core.ledger import Ledger
 from choral.report.report_page import ledger_terms
-from choral.run.books import Books
 from choral.run.folder import RunFolder, ledger_file
+from choral.run.places import DeviceLedgers
 from choral.run.runs import Run, resume
 from tests.run.small import SETTINGS, rows, study
 
@@ -84,12 +84,12 @@ def test_a_run_that_goes_on_counts_the_seconds_from_its_beginning(tmp_path):
 
 
 def test_one_ledger_in_use_leaves_the_others_free_for_the_next_try(tmp_path):
-    with Books(study(), tmp_path):
+    with DeviceLedgers(study(), tmp_path):
         pass
     with Ledger.open(tmp_path / ledger_file(3)), pytest.raises(LedgerError, match="CH404") as caught:
-        Books(study(), tmp_path)
-    with Books(study(), tmp_path) as books:
-        assert books.on_disk
+        DeviceLedgers(study(), tmp_path)
+    with DeviceLedgers(study(), tmp_path) as ledgers:
+        assert ledgers.on_disk
     assert caught.value.code == "CH404"  # and it is kept till here, as a notebook keeps the last error
 
 

@@ -47,11 +47,6 @@ _LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
 _BAND = 5e-4  # how far below its target a search may stop
 
 
-def room_chance(plan: Plan, draws: int, probability: float) -> float:
-    """What the rounding of coins leaves of a plan's β, in so many drawn batches, for batches that exceed their room."""
-    return plan.overflow - min(draws * rounded_coin(probability), MOST_ROUNDED * plan.overflow)
-
-
 def most_draws(probability: float, delta: float) -> int:
     """How many batches a run may draw with this probability, by what their rounding may take of δ.
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from choral.asking.question import Question
     from choral.config import Job
     from choral.record import AnswerPrivacy
-    from choral.run.answers import AskedAnswer, PlannedQuestion
-    from choral.run.inquiry import Inquiry
+    from choral.run.inquiry import AskedAnswer, Inquiry, PlannedQuestion
 
 EPILOG = """\
 examples:

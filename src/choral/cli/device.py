@@ -13,15 +13,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import approval, predict, terminal
-from choral.cli import ledger as ledger_verb
+from choral.cli import predict, terminal
 from choral.cli.phases import configure_service, is_service, phases, service_command, show_service
 from choral.core.display import up
 from choral.core.errors import CODES
 from choral.core.printable import count, escaped
 
 if TYPE_CHECKING:
-    from choral.deploy.site_status import SiteStatus
+    from choral.deploy.status import SiteStatus
 
 HOME = Path("~/.choral")
 _MARKS = {"ok": "ok", "look": "LOOK", "later": "LATER", "wrong": "WRONG"}
@@ -143,14 +142,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _join(args: argparse.Namespace) -> int:
-    from choral.deploy.enrolment import Invitation, card_text
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home, Invitation
     from choral.run.folder import write_whole
 
     invitation, secret = Invitation.read(args.invitation), _passphrase(args)
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
-    write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
+    write_whole(path, card.text.encode(), fix="Join again with --again and another --card.")
     joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
     joined |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
     if args.json:
@@ -168,9 +166,9 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from choral.deploy.policy import Policy
-    from choral.deploy.register import Register
-    from choral.deploy.site import Home
+    from choral.cli import approval
+    from choral.deploy.approving import Register, accept, propose
+    from choral.deploy.home import Home, Policy
     from choral.tables.cells import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
@@ -188,7 +186,8 @@ def _approve(args: argparse.Namespace) -> int:
 
     home, secret = Home(args.home), _passphrase(args)
     with terminal.stages("TRYING", 1, show=not args.json):
-        shown = home.propose(
+        shown = propose(
+            home,
             args.study,
             policy,
             args.data,
@@ -200,8 +199,8 @@ def _approve(args: argparse.Namespace) -> int:
         )
     if args.json:
         if args.yes:
-            home.accept(shown, passphrase=secret)
-        print(json.dumps({**shown.preview.to_dict(), "approved": args.yes}))
+            accept(home, shown, passphrase=secret)
+        print(json.dumps({**vars(shown.preview), "approved": args.yes}))
         return _run(args) if args.then_run and args.yes else 0
     recorded, asks = args.yes, not args.yes and approval.can_ask()
     terminal.say(*approval.screen(shown.preview, asks=asks))
@@ -210,14 +209,15 @@ def _approve(args: argparse.Namespace) -> int:
     elif args.yes:
         terminal.say(*approval.compared_so_far(args.home))
     if recorded:
-        home.accept(shown, passphrase=secret)
+        accept(home, shown, passphrase=secret)
     terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run, asked=asks))
     return _run(args) if args.then_run and recorded else int(asks and not recorded)
 
 
 def _asked(home: Path) -> bool:
     """Whether the owner, who compares with the other sites now, approves; who says no types all numbers again."""
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.cli import approval
+    from choral.deploy.approving import keep_typed, last_drawn
 
     for line in approval.compare(home):
         terminal.say(line)
@@ -228,7 +228,8 @@ def _asked(home: Path) -> bool:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.cli import approval
+    from choral.deploy.approving import keep_typed, last_drawn
 
     drawn = last_drawn(args.home).with_typed(args.numbers)
     if args.numbers:
@@ -243,15 +244,13 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    from choral.deploy.enrolment import card_text
-    from choral.deploy.rotating import rotate
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.run.folder import write_whole
 
     home, secret = Home(args.home), _passphrase(args)
-    rotate(home, secret)
+    home.rotate(secret)
     path = args.card or Path(f"{home.joined.name}.card")
-    write_whole(path, card_text(home.card(secret)).encode(), fix="Give another --card: the new keys are kept.")
+    write_whole(path, home.card(secret).text.encode(), fix="Give another --card: the new keys are kept.")
     shown = {"name": home.joined.name, "home": str(args.home), "card": str(path)}
     lines = [
         f"KEYS      of {home.joined.name} are new; the old ones are gone, and the ledger goes on",
@@ -262,13 +261,14 @@ def _rotate(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from choral.deploy import services
-    from choral.deploy.site import Home
-    from choral.deploy.site_status import status
+    from choral.deploy.agent import attend
+    from choral.deploy.home import Home
+    from choral.record import STUDY
+    from choral.run.agreement import Agreement
 
     home = Home(args.home)
     if hasattr(args, "systemd") and is_service(args):  # `approve --run` is no service
-        from choral.deploy.enrolment import host_of
+        from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
 
         words = ("device", "run", *["--agent-only"] * args.agent_only)
@@ -289,7 +289,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.json
         else escaped(f"{about['name']} answers for {about['server']}; log in {about['log']}")
     )
-    over = services.attend(
+    over = attend(
         home,
         _passphrase(args),
         agent_only=getattr(args, "agent_only", False),
@@ -298,13 +298,14 @@ def _run(args: argparse.Namespace) -> int:
         begun=lambda: print(line, flush=True),
     )
     if over and not args.json:
-        terminal.say(_over(status(home).ended_early, "this site has signed its end"), "NEXT      choral device result")
+        early = home.early_end(Agreement.read(home.path / STUDY))
+        terminal.say(_over(early, "this site has signed its end"), "NEXT      choral device result")
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home
-    from choral.deploy.site_status import status
+    from choral.deploy.home import Home
+    from choral.deploy.status import status
 
     shown = status(Home(args.home))
     if args.json:
@@ -353,7 +354,7 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
 
 def _waiting(shown: "SiteStatus") -> list[str]:
     """Since when a site waits for the first round, until when the server waits, and until when it could begin."""
-    from choral.deploy.presence import countdown
+    from choral.deploy.serving import countdown
 
     until, end = shown.server_waits_until, shown.may_begin_until
     if until is None:
@@ -384,7 +385,7 @@ def _passphrase(args: argparse.Namespace) -> str | None:
 def _doctor(args: argparse.Namespace) -> int:
     """Every check of a site with its result; 1 if something keeps the site from taking part."""
     from choral.deploy.doctor import examine
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
 
     found = []
     for one in examine(Home(args.home), _passphrase(args)):
@@ -408,9 +409,9 @@ def _doctor(args: argparse.Namespace) -> int:
 def _result(args: argparse.Namespace) -> int:
     """Write the page of a study that is over, or compare such a page with the home."""
     from choral.config import read_text
-    from choral.deploy.enrolment import keep
-    from choral.deploy.site import Home
-    from choral.deploy.site_result import PAGE, site_end
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep
+    from choral.deploy.status import PAGE, site_end
     from choral.report.signed import Note
     from choral.report.site_page import differences, site_page
     from choral.report.words import claims_of, leading_of
@@ -452,8 +453,8 @@ def _result(args: argparse.Namespace) -> int:
 
 def _metrics(args: argparse.Namespace) -> int:
     """Print the site's numbers, or write them where a collector reads them, whole or not at all."""
-    from choral.deploy.monitoring import prometheus
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
+    from choral.deploy.status import prometheus
     from choral.run.folder import write_whole
 
     text = prometheus(Home(args.home))
@@ -467,9 +468,9 @@ def _metrics(args: argparse.Namespace) -> int:
 
 def _roots(args: argparse.Namespace) -> int:
     """Write the roots that this site was shown, signed, and compare them with those of others; 1 if any differ."""
-    from choral.deploy.enrolment import keep_json
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep_json
     from choral.deploy.root_log import FILE, read_root_log, root_log_of
-    from choral.deploy.site import Home
 
     own, path = root_log_of(Home(args.home), _passphrase(args)), args.out or args.home / FILE
     others = [read_root_log(one) for one in args.compare]
@@ -499,7 +500,7 @@ def _roots(args: argparse.Namespace) -> int:
 
 
 def _questions(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home
+    from choral.deploy.home import Home
     from choral.record import read_site_questions
 
     asked = list(read_site_questions(Home(args.home).path))
@@ -512,7 +513,8 @@ def _questions(args: argparse.Namespace) -> int:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    from choral.deploy.site import Home, receipt_of
+    from choral.cli import ledger
+    from choral.deploy.home import Home, receipt_of
 
     home = Home(args.home)
     known = receipt_of(home.vault(_passphrase(args)))
@@ -520,7 +522,7 @@ def _ledger(args: argparse.Namespace) -> int:
     shown = argparse.Namespace(
         file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
     )
-    return ledger_verb.run(shown)
+    return ledger.run(shown)
 
 
 def _personal(args: argparse.Namespace) -> int:

@@ -155,9 +155,9 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
     from choral.core.exposure import rounds_each
+    from choral.run.modelling import advice
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
-    from choral.run.sum_study import advice
 
     rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
     allowed = _in_words(study.costs.allowed_rounds)

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Open the run, predict, and show."""
     from choral import config
-    from choral.run.opened import opened
+    from choral.run.result import opened
     from choral.tables.cells import Format
     from choral.tables.sources import read_one
 
@@ -110,9 +110,9 @@ def _configure_model(parser: argparse.ArgumentParser) -> None:
 
 def make_personal_model(args: argparse.Namespace, passphrase: str | None) -> int:
     """Make the site's personal model and its page, and say what it is."""
-    from choral.deploy.enrolment import keep
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep
     from choral.deploy.personal import PAGE, make_personal
-    from choral.deploy.site import Home
     from choral.learning.personal import KAPPA
     from choral.report.site_page import personal_page
 
@@ -154,8 +154,8 @@ def _own_lines(made: "OwnModel") -> "Iterator[str]":
 
 def predict_at_site(args: argparse.Namespace, passphrase: str | None) -> int:
     """Predict for new rows, as CSV: the number, or the class and the probability of each class."""
+    from choral.deploy.home import Home
     from choral.deploy.personal import predictor
-    from choral.deploy.site import Home
 
     trained, study = predictor(Home(args.home), personal=args.personal, model=args.model, passphrase=passphrase)
     rows = study.table_in(args.rows)

@@ -187,8 +187,9 @@ def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services, serving
 
     if is_service(args):
-        from choral.deploy.enrolment import STUDY, host_of
+        from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
+        from choral.record import STUDY
         from choral.run.agreement import Agreement
 
         study = Agreement.read(args.study / STUDY)
@@ -231,7 +232,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def tell_changes(before: dict[str, str], current: "StudyStatus") -> dict[str, str]:
     """Print which sites are missing and why, or refuse, and which are back, since the last look; how each stands."""
-    from choral.deploy.presence import Presence, standing
+    from choral.deploy.serving import Presence, standing
 
     if "connected" not in current or current["state"] in ("starting", "finished", "failed"):
         return before
@@ -275,7 +276,7 @@ def _line(current: "StudyStatus") -> str:
 
 def _waiting(current: "StudyStatus") -> str:
     """Whom a server waits for, and for how long."""
-    from choral.deploy.presence import countdown
+    from choral.deploy.serving import countdown
 
     if "until" not in current:
         return ""
@@ -292,8 +293,7 @@ def _waiting(current: "StudyStatus") -> str:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.deploy.presence import Presence, standing
-    from choral.deploy.serving import status
+    from choral.deploy.serving import Presence, standing, status
 
     current = status(args.study)
     if args.json:
@@ -340,7 +340,7 @@ def _suspects(args: argparse.Namespace) -> int:
 
 
 def _decide(args: argparse.Namespace) -> int:
-    from choral.deploy.decisions import decide
+    from choral.deploy.enrolment import decide
 
     made = decide(args.study, args.device, excluded=args.excluded, because=args.because)
     word = "is left out of the rounds to come" if made.excluded else "may take part again"

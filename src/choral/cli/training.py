@@ -112,7 +112,7 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
 def proposed(job: "Job", *, show: bool) -> "Job":
     """The job with the kind of model that the planner proposes where the file leaves it open, and why."""
     if job.leaves_kind_open:
-        from choral.run.sum_study import with_proposed_kind
+        from choral.run.modelling import with_proposed_kind
 
         job, lines = with_proposed_kind(job)
         if show:
@@ -495,8 +495,8 @@ def _go_on_with_sums(job: "Job", args: argparse.Namespace) -> int:
 def plan_of_sums(job: "Job", args: argparse.Namespace) -> int:
     """What the model would cost and tell; nobody is asked, and nothing is written."""
     from choral.run.inquiry import Inquiry
+    from choral.run.modelling import advice, question_of
     from choral.run.planning import settle
-    from choral.run.sum_study import advice, question_of
 
     inquiry = Inquiry("simulation", settle(job, keep_tables=True, guess=True), folder=Path(args.job).parent / "no run")
     planned = inquiry.plan(question_of(job))
@@ -520,8 +520,8 @@ def _check_flags(job: "Job", args: argparse.Namespace) -> None:
 
 def _follow_sums(inquiry: "Inquiry", args: argparse.Namespace) -> int:
     from choral.report import write_report
-    from choral.run.end_of_sums import made
-    from choral.run.sum_study import advice
+    from choral.run.inquiry import made
+    from choral.run.modelling import advice
 
     show, study = shows(args), inquiry.study
     if show:

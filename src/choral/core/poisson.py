@@ -11,7 +11,8 @@ from typing import Any
 
 from choral.core import loss_grid
 from choral.core.errors import PlanError
-from choral.core.plan import require_number, require_whole
+from choral.core.plan import Plan, require_number, require_whole
+from choral.core.plan.poisson_room import MOST_ROUNDED
 from choral.core.renyi import best_epsilon
 from choral.core.roots import root
 from choral.core.zcdp import gdp_epsilon
@@ -220,3 +221,8 @@ def require_steps(noise_multiplier: float, probability: float, steps: int) -> tu
     if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
         raise PlanError("CH200", f"probability = {probability!r}.", fix="Must be a number above 0 and at most 1.")
     return require_number("noise_multiplier", noise_multiplier), float(probability), require_whole("steps", steps)
+
+
+def room_chance(plan: Plan, draws: int, probability: float) -> float:
+    """What the rounding of coins leaves of a plan's β, in so many drawn batches, for batches that exceed their room."""
+    return plan.overflow - min(draws * rounded_coin(probability), MOST_ROUNDED * plan.overflow)

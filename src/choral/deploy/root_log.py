@@ -16,9 +16,8 @@ from choral.core.messages import Turn
 from choral.core.roster_tree import require_enrolled
 from choral.core.terms import Terms
 from choral.core.vault import Memory
-from choral.deploy.enrolment import STUDY
-from choral.deploy.site import Home
-from choral.record import converted, read_json
+from choral.deploy.home import Home
+from choral.record import STUDY, converted, read_json
 from choral.run.agreement import Agreement
 
 FILE = "roots.json"

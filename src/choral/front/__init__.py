@@ -28,13 +28,11 @@ from choral.output.logs import RunLog
 from choral.record import traits
 from choral.report.questions import plot
 from choral.run import runs
-from choral.run.answers import AskedAnswer
-from choral.run.end_of_sums import made
 from choral.run.folder import RunFolder
-from choral.run.inquiry import Inquiry, begun, begun_with, gone_on
-from choral.run.opened import GivenModel, opened
+from choral.run.inquiry import AskedAnswer, Inquiry, begun, begun_with, gone_on, made
+from choral.run.modelling import with_proposed_kind
 from choral.run.planning import settle
-from choral.run.sum_study import with_proposed_kind
+from choral.run.result import GivenModel, opened
 from choral.server_step import StepName
 from choral.tables.cells import DateOrder
 from choral.tables.reading import DataSource

@@ -24,10 +24,9 @@ from choral.record import (
 from choral.report import charts
 from choral.report.markup import Markup, element, short, table, together
 from choral.report.signed import ledger_of
-from choral.run.answer_register import AnswerRegister
-from choral.run.answers import answer_privacy
 from choral.run.folder import write_whole
-from choral.run.modelling import from_register, opened_sum
+from choral.run.inquiry import answer_privacy
+from choral.run.modelling import AnswerRegister, from_register, opened_sum
 from choral.run.questions import AskTerms
 
 MOST_SHOWN, MOST_DETAILED = 200, 40  # questions on a page, in a line each and with what they say

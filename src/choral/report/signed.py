@@ -24,10 +24,16 @@ from choral.record import (
 )
 from choral.record import converted as as_record
 from choral.report import words
-from choral.run.agreement import ASK_AGAIN, Agreement, StudyFile, converted
-from choral.run.enrolled import Enrolled
-from choral.run.folder import ledger_file, read_parameters
-from choral.run.signatures import OLD_LABEL, VERSION, bundle_of, parameter_bytes, record_digest
+from choral.run.agreement import ASK_AGAIN, Agreement, Enrolled, StudyFile, converted
+from choral.run.folder import (
+    OLD_LABEL,
+    VERSION,
+    bundle_of,
+    ledger_file,
+    parameter_bytes,
+    read_parameters,
+    record_digest,
+)
 
 
 class Note(str):

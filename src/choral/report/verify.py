@@ -19,11 +19,9 @@ from choral.report.pages import check_pages
 from choral.report.probes import PROBES_HOLD, check_probes
 from choral.report.questions import QUESTIONS_HOLD, check_questions, has_questions
 from choral.report.signed import Note, Outside, ledger_of, signers, version_of
-from choral.run.folder import MOST_LEDGERS, hashes
-from choral.run.signatures import signs
+from choral.run.folder import MOST_LEDGERS, Watch, hashes, signs, unwatched
 from choral.run.statement import in_form_of, planned_statement, privacy_statement, several_form
 from choral.run.study import plan_of_questions, price_of
-from choral.run.watch import Watch, unwatched
 
 EXACT = 1e-9  # two runs of one formula on two machines may differ in the last bits
 # For each sampled step: up to 0.2.0 a library laid their losses on the grid, whose floats lose so much at most.

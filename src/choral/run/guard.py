@@ -82,7 +82,7 @@ class Guard:
         return widest(self.plan.probes)
 
     @classmethod
-    def posted(cls, study: Study, folder: Path | None) -> Self | None:
+    def of_study(cls, study: Study, folder: Path | None) -> Self | None:
         """The guard of a study whose devices are probed, which remembers the rounds that the folder has."""
         if not study.plan.probes:
             return None

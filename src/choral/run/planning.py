@@ -36,8 +36,8 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.planner.task import PlanningTask
+from choral.run.folder import unheard
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
-from choral.run.watch import unheard
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
 from choral.tables import sources
 from choral.tables.arrays import read_images, read_npz

@@ -21,9 +21,9 @@ from choral.core.rules import ADJACENCY, EVERYONE
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
+from choral.run.folder import Watch, unheard, unwatched
 from choral.run.planning import settle
 from choral.run.study import Study
-from choral.run.watch import Watch, unheard, unwatched
 from choral.tables.records import Labels, Records
 from choral_lab.attack.membership import FALSE_ALARMS, most_true_positives, sampling_error, true_positives
 from choral_lab.attack.reconstruct import (

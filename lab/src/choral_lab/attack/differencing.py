@@ -12,7 +12,7 @@ from choral.config import job_of
 from choral.core.masks import Stream
 from choral.core.plan import require_whole
 from choral.core.rules import ADJACENCY, EVERYONE
-from choral.run.answers import answer_privacy
+from choral.run.inquiry import answer_privacy
 from choral.run.questions import AskTerms, CheckedQuestion
 from choral.tables.reading import Table
 

@@ -19,8 +19,8 @@ from choral.core.masks import Stream
 from choral.core.private_sums import LEAST_SCALE
 from choral.core.rules import Loss
 from choral.core.samplers import discrete_gaussian
+from choral.run.folder import Watch, unwatched
 from choral.run.questions import AskTerms
-from choral.run.watch import Watch, unwatched
 from choral.tables.cells import Cell
 from choral.tables.reading import Table
 from choral_lab.audit.verdict import Finding, Trial

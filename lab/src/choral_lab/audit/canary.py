@@ -22,7 +22,7 @@ from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.learning.models import linear
 from choral.record import ClaimOfSums, EveryoneClaim
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral.tables.records import Records
 from choral_lab.audit.bounds import Tally, held_out, least_epsilon
 from choral_lab.audit.steps import by_steps

@@ -18,7 +18,7 @@ from choral.core.errors import ConfigError
 from choral.core.exposure import exposure_of
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.record import Account, ClaimOfSums, EveryoneClaim, FormulaValue
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral_lab.audit.bounds import Tally, false_alarm_rate, least_epsilon
 from choral_lab.audit.trainings import Array, Construction, Rows, logistic, mean_clipped, relu_network, scores
 

@@ -23,7 +23,7 @@ from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import _update as deployed_update
 from choral.learning.models import Model, logistic
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral_lab.audit.bounds import Scores
 from choral_lab.audit.verdict import Finding, Trial
 

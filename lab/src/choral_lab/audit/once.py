@@ -20,7 +20,7 @@ from choral.core.rules import Loss
 from choral.learning.models import Model, linear
 from choral.learning.once import LocalWork, local_work, places_of, with_noise
 from choral.learning.persons import grouped, model_of_units
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral_lab.audit.verdict import Finding, Trial
 
 DELTA = 1e-2  # as in the other white-box cases

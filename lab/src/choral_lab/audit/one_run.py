@@ -19,8 +19,8 @@ from choral.core.exposure import rounds_each
 from choral.core.plan import Plan
 from choral.learning.models import Model
 from choral.learning.norms import clip_factor, norm
+from choral.run.folder import Watch, unwatched
 from choral.run.study import Study
-from choral.run.watch import Watch, unwatched
 from choral.tables.records import Labels
 from choral_lab.audit.bounds import one_run_epsilon
 from choral_lab.audit.canary import SIGHTS, Sight, View, claims, require_gaussian

@@ -25,7 +25,7 @@ from choral.learning.batches import Batches, drawer_of
 from choral.learning.local import local_update
 from choral.learning.models import Model, linear
 from choral.learning.recipe import Recipe
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 
 Scores = NDArray[np.float64]
 Weigh = Callable[[Scores, NDArray[np.bool_]], Scores]  # (pull, whether the canary was drawn) -> log-likelihood ratio

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.plan import Plan, require_whole
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 
 Array = NDArray[np.float32]
 Gradient = Callable[[Array, float, float], Array]  # (parameters, x, y) -> gradient of one record's loss, same shape

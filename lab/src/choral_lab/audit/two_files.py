@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from choral.core.errors import TableError
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral.tables.cells import Format
 from choral.tables.columns import Numeric, declare, encode
 from choral.tables.sources import encode_labels, read_one

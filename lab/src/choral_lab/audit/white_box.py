@@ -18,7 +18,7 @@ from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.core.rules import Loss
 from choral.learning.recipe import Recipe
-from choral.run.watch import Watch, unwatched
+from choral.run.folder import Watch, unwatched
 from choral_lab.audit.steps import Scores, Watched, Weigh, by_steps, by_sums
 from choral_lab.audit.verdict import Finding, Trial
 

@@ -41,7 +41,7 @@ from choral.core.rules import ADJACENCY
 
 if TYPE_CHECKING:
     from choral.core.plan import Sampling, UnitName
-    from choral.run.watch import Watch
+    from choral.run.folder import Watch
     from choral_lab.audit.asked import AskCase
     from choral_lab.audit.canary import View
     from choral_lab.audit.cases import Refutation

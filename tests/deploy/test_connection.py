@@ -1,4 +1,4 @@
-"""A site's lookout: what keeps its node from the server is reported once in words, and is in its log and its status."""
+"""A site's connection: what keeps its node from the server is reported once in words, and stands in log and status."""
 
 import json
 import threading
@@ -7,11 +7,9 @@ import pytest
 
 from choral.cli import main
 from choral.core.errors import DeploymentError
-from choral.deploy import lookout as lookout_module
-from choral.deploy import services
-from choral.deploy.agent import Agent, Journal, answers
-from choral.deploy.lookout import Lookout
-from choral.deploy.site_status import status
+from choral.deploy import agent as agent_module
+from choral.deploy.agent import Agent, ConnectionWatch, Journal, answers, attend
+from choral.deploy.status import status
 from tests.run.consortium import Consortium
 
 CLOCK = DeploymentError("CH905", "this machine's clock is 20 s ahead of the server's.", fix="Set it.")
@@ -20,11 +18,13 @@ REFUSED = DeploymentError("CH904", "not let in.", fix="Send the card again.")
 
 
 class Looking:
-    """A lookout over a world that a test can change."""
+    """A connection over a world that a test can change."""
 
     def __init__(self, folder):
         self.trouble, self.lines, self.log = None, [], folder / "log.jsonl"
-        self.lookout = Lookout(self.check, lambda: REFUSED, journal=Journal(self.log), tell=self.lines.append)
+        self.connection = ConnectionWatch(
+            self.check, lambda: REFUSED, journal=Journal(self.log), tell=self.lines.append
+        )
 
     def check(self):
         if self.trouble is not None:
@@ -32,7 +32,7 @@ class Looking:
 
     def look(self, trouble=None):
         self.trouble, before = trouble, len(self.lines)
-        self.lookout.look()
+        self.connection.look()
         return self.lines[before:]
 
     def events(self):
@@ -55,8 +55,8 @@ def test_it_looks_again_soon_while_something_is_in_the_way(looking):
         def wait(self, seconds):
             waited.append(seconds)
 
-    looking.lookout.watch(Stop())
-    assert waited[0] <= 3 < waited[1] == lookout_module.EVERY
+    looking.connection.watch(Stop())
+    assert waited[0] <= 3 < waited[1] == agent_module.EVERY
     assert looking.lines == [str(SHUT), "the server can be reached again."]
 
 
@@ -72,7 +72,7 @@ def test_trouble_is_reported_when_it_begins_and_when_it_is_over_and_not_in_betwe
 
 def test_another_reason_is_reported_even_under_the_same_code_and_the_same_one_only_once(looking):
     assert looking.look(SHUT) == [str(SHUT)]
-    looking.lookout.gave_up()
+    looking.connection.gave_up()
     assert looking.look() == [str(REFUSED)]
     assert looking.look(CLOCK) == [str(CLOCK)]
     later = DeploymentError("CH905", "this machine's clock is 21 s ahead of the server's.", fix="Set it.")
@@ -85,16 +85,16 @@ def test_the_log_holds_the_code_and_not_the_words(looking):
 
 
 def test_a_node_that_gave_up_a_moment_ago_is_not_let_in_until_it_has_stayed_for_a_while(looking, monkeypatch):
-    looking.lookout.gave_up()
+    looking.connection.gave_up()
     assert looking.look(CLOCK) == [str(CLOCK)]  # the reason, where there is one
     assert looking.look() == [str(REFUSED)]
-    monkeypatch.setattr(lookout_module, "RECENT", 0.0)
+    monkeypatch.setattr(agent_module, "RECENT", 0.0)
     assert looking.look() == ["the server can be reached again."]
 
 
 @pytest.fixture(scope="module")
 def hill(tmp_path_factory):
-    made = Consortium(tmp_path_factory.mktemp("lookout"))
+    made = Consortium(tmp_path_factory.mktemp("connection"))
     made.approve("hill")
     return made.homes["hill"]
 
@@ -116,11 +116,11 @@ def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill
         assert main(["device", "status", "--home", str(hill.path)]) == 0
         stop.set()
 
-    services.attend(hill, stop=stop, tell=tell)  # nobody listens at the consortium's address
+    attend(hill, stop=stop, tell=tell)  # nobody listens at the consortium's address
     assert reported[0].startswith("CH904 nobody answers at 127.0.0.1:9092: Connection refused.")
     assert seen[-1].cut_off["code"] == "CH904"
     assert "CUT OFF CH904 a site can't connect to its server, since " in " ".join(capsys.readouterr().out.split())
-    assert given["gave_up"].__self__.__class__ is Lookout
+    assert given["gave_up"].__self__.__class__ is ConnectionWatch
     assert status(hill).cut_off is None  # it runs no more: nobody knows
 
 
@@ -139,7 +139,7 @@ def test_an_agent_that_starts_anew_does_not_show_what_an_earlier_one_saw(hill):
 
 def test_whoever_has_signed_the_end_hears_of_no_trouble_when_the_server_ends(tmp_path):
     signed, looking = [], Looking(tmp_path)
-    looking.lookout = Lookout(
+    looking.connection = ConnectionWatch(
         looking.check,
         lambda: REFUSED,
         journal=Journal(looking.log),
@@ -147,11 +147,11 @@ def test_whoever_has_signed_the_end_hears_of_no_trouble_when_the_server_ends(tmp
         over=lambda: bool(signed),
     )
     assert looking.look(SHUT) == [str(SHUT)]
-    assert not looking.lookout.finished.is_set()
+    assert not looking.connection.finished.is_set()
     assert looking.look() == ["the server can be reached again."]
     signed.append(True)
     assert looking.look() == []
-    assert not looking.lookout.finished.is_set()  # the server may still ask for the signature again
+    assert not looking.connection.finished.is_set()  # the server may still ask for the signature again
     assert looking.look(SHUT) == []
-    assert looking.lookout.finished.is_set()
+    assert looking.connection.finished.is_set()
     assert looking.events()[-1] == ("finished", None)
