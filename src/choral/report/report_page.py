@@ -13,11 +13,11 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from choral.accounting.words import rule_in_words
 from choral.core.display import up
-from choral.core.mechanisms import rule_in_words
+from choral.core.exposure import adjacency_of
 from choral.core.plan import Plan
 from choral.core.private_sums import RULE
-from choral.core.rules import adjacency_of
 from choral.record import Record, RunRecord, ShownAttack, SpentByDevice, Statement, merit, of_right_form, read_run
 from choral.report import charts, registry, words
 from choral.report.markup import Markup, element, short, table, together
