@@ -171,7 +171,7 @@ def _described(study: "Agreement") -> dict[str, object]:
         "safety_number": study.safety_number,
         "devices": [{"id": one.id, "safety_number": one.safety_number} for one in study.roster],
         "plan": study.plan.to_dict(),
-        "secure_sum": asdict(study.secure),
+        "secure_sum": study.secure.described,
         "limit": asdict(study.settled.limits[0]),
         "failed_attempts": spare,
         "limit_with_failed_attempts": epsilon,
