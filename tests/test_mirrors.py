@@ -13,9 +13,6 @@ HOUSES = {ROOT / "src" / "choral": ROOT / "tests", ROOT / "lab" / "src" / "chora
 EXEMPT = {
     "choral.cli.": "verbs are tested by the words that people type: tests/cli, tests/report/test_verbs.py and others",
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
-    "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
-    "choral.backends.compiled_rounds": "the programs of choral.backends.resident: tests/backends/test_resident.py",
-    "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",
     "choral.backends.flower.enclosed": "a process, started in tests/backends/test_flower_strangers.py",
     "choral.backends.flower.tasks": "the loop of the conductor's process",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",

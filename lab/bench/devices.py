@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import config
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import mean
 from choral.core.exposure import Exposure
 from choral.core.mechanisms import with_secure_sum
+from choral.engine.compiled import CompiledEngine
 from choral.learning.evaluate import evaluate
 from choral.learning.recipe import Recipe
 from choral.run.planning import server_step_of, settle
@@ -59,7 +59,7 @@ def accuracy(study: Study, *, trusted: bool) -> float:
     # A separate recipe for the trusted server: clipped updates without any noise.
     recipe = replace(Recipe.of(plan), update_noise=0.0, strict=False) if trusted else None
     given: dict[str, Any] = {"model": study.trained, "records": study.split.train, "codec": study.codec}
-    engine = Vectorised(**given, plan=plan, seed=study.seed, recipe=recipe)
+    engine = CompiledEngine(**given, plan=plan, seed=study.seed, recipe=recipe)
     parameters, everybody, server = study.trained.start(0), np.arange(plan.devices), server_step_of(study)
     state = server.init(parameters)
     for number in range(1, plan.rounds + 1):

@@ -22,14 +22,14 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a file, this
 import jax
 import jax.numpy as jnp
 import numpy as np
+from choral.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
 
 from bench import work as works
 from bench.peers.ours import backend_of, flat_weights
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
-from choral.backends.compiled import add
-from choral.backends.drawing import Turn
-from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
-from choral.backends.vectorised import Vectorised
+from choral.engine.compiled import CompiledEngine
+from choral.engine.draws import Turn
+from choral.engine.programs import with_added
 from choral.learning import clipped, local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
@@ -76,7 +76,7 @@ def short_products(inputs: jax.Array, slopes: jax.Array) -> jax.Array:
 
 
 def updates(
-    backend: Vectorised,
+    backend: CompiledEngine,
     recipe: Recipe,
     draw: Noise = noise.normal,
     *,
@@ -94,7 +94,7 @@ def updates(
     return jax.jit(all_lanes, compiler_options=local.COMPILED if in_one_order else None)
 
 
-def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
+def whole_rounds(backend: CompiledEngine, work: Work, repeats: int) -> float:
     """Milliseconds per round of a run that reports at its end only: the host draws while the processor trains."""
     cohorts = [cohort_of(work, number) for number in range(repeats)]
     best = float("inf")
@@ -106,7 +106,7 @@ def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
     return round(1e3 * best / repeats, 3)
 
 
-def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
+def of_drawing(backend: CompiledEngine, work: Work, repeats: int) -> dict[str, Any]:
     """Milliseconds per round of what the host says and of what is drawn by its word, and whether all bits are right.
 
     The model after three rounds in one call is compared with three rounds that the host waits for.
@@ -133,7 +133,7 @@ def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
     }
 
 
-def of_sweep(backend: Vectorised, work: Work, repeats: int, alone: float) -> dict[str, Any]:
+def of_sweep(backend: CompiledEngine, work: Work, repeats: int, alone: float) -> dict[str, Any]:
     """A round of as many runs as one call takes, of four repeats with other rows, and of one after the other.
 
     A run's bits are compared with those that it has in a call for it alone, where all other places repeat it and no
@@ -197,7 +197,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     cohort, shared = cohort_of(work, 0), flat_weights(work)
     backend.train(shared, 0, cohort)
     found: dict[str, Any] = {"first_round_s": round(time.perf_counter() - start, 2)}
-    found |= {"lanes": backend.lanes, "room": backend.room, "usual": backend.usual}
+    found |= {"lanes": backend.lanes, "room": backend.room, "usual": backend.form.shortcuts.usual}
     found["round"] = whole_rounds(backend, work, ROUNDS)
     found["round_waited_for"] = milliseconds(lambda: backend.train(shared, 0, cohort).total, repeats)
 
@@ -205,19 +205,19 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     turn, before = (0, cohort, None), backend.rounds_of[cohort]
     batches = backend.drawing.batches([turn], before)
     words = streams.words(streams.keys(1, "noise", 0, cohort)[:, None], np.arange(work.steps + 1))
-    fed = backend.feed.rows(cohort[lanes], batches.rows[lanes], 0)
+    fed = backend.feed.held[0], backend.feed.places(cohort[lanes], batches.rows[lanes])
     given = (shared, *fed[0], fed[1], batches.counts[lanes], noise.split(words)[lanes])
     inputs = [jax.device_put(value) for value in given]
     parameters, features, _, _, rows, _, keys = inputs
     dither = jax.device_put(noise.split(streams.keys(1, "dither", 0, cohort))[lanes])
     keep, total = jnp.ones(backend.lanes, jnp.bool_), jnp.zeros((2, backend.model.size), jnp.int32)
     steps = updates(backend, backend.recipe, in_one_order=True, kernels=True)
-    ready = steps(*inputs)
+    ready, added = steps(*inputs), jax.jit(with_added, compiler_options=local.COMPILED)
     found |= of_drawing(backend, work, repeats)
     found |= of_sweep(backend, work, repeats, found["round"]) if sampling == "partition" else {}
     tasks: dict[str, Callable[[], Any]] = {
         "updates": lambda: steps(*inputs),
-        "codec": lambda: add(backend.traced_codec, total, [ready], dither, keep),
+        "codec": lambda: added(backend.traced_codec, total, [ready], dither, keep),
         "gather_alone": _gather(features, rows),
         "noise_alone": _noise(parameters, keys, work),
     }

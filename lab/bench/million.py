@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from bench.harness import print_figures
 from choral.accounting.calibrate import calibrated
-from choral.backends.vectorised import Vectorised
 from choral.backends.wire import Wire
 from choral.core.codec import Codec
 from choral.core.costs import Costs
@@ -44,6 +43,7 @@ from choral.core.plan import Budget, Plan
 from choral.core.roster_tree import RosterPart
 from choral.core.terms import Terms, circle_of
 from choral.core.vault import Memory, MemoryStore, Vault
+from choral.engine.compiled import CompiledEngine
 from choral.learning.models import logistic
 from choral.tables.records import Records
 
@@ -180,7 +180,7 @@ class Simulation:
         plan = calibrated(plan, LIMIT)
         self.codec = Codec.for_plan(plan, terms.secure, PARAMETERS, failure=plan.out_of_range)
         self.costs = Costs(plan=plan, secure=terms.secure, rows=rows.sizes, limits=(LIMIT,) * DEVICES, names=names)
-        self.engine = Vectorised(model=MODEL, records=rows, plan=plan, codec=self.codec, seed=1)
+        self.engine = CompiledEngine(model=MODEL, records=rows, plan=plan, codec=self.codec, seed=1)
 
     def cost(self, number: int, turn: Turn) -> Charge:
         """What a device pays for its first upload."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.mutants.planting import Change
 
 LOCAL, CLIPPED = "choral.learning.local:", "choral.learning.clipped:"
-RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
+RECIPE, DRAWING = "choral.learning.recipe:", "choral.engine.draws:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.tables.columns:"
@@ -24,7 +24,7 @@ PINNED, RUNS = "choral.deploy.home:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.tables.encoder:Encoder.", "tests/tables/test_encoder.py::"
-PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
+PLACES, ENGINE = "choral.run.places:", "choral.engine.compiled:"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ NO_BYTE = (
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
-TOGETHER = "tests/backends/test_resident_sweep.py::"
+TOGETHER = "lab/tests/research/test_sweep.py::"
 EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 IN_PIECES = (
@@ -139,7 +139,7 @@ MUTANTS = [
     bug("noise shared by the devices", DRAWING + "Drawing._keys",
         "streams.keys(self.seed, purpose, number, cohort)",
         'streams.keys(self.seed, purpose, number, cohort * (purpose != "noise"))',
-        "tests/backends/test_vectorised.py::"
+        "tests/engine/test_compiled.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS + "seed_words", 'f"choral/1|{seed}|{purpose}|{round_}"',
         'f"choral/1|{seed}|{purpose}|"',
@@ -178,19 +178,19 @@ MUTANTS = [
     bug("an accelerator begins every round with a new pass", COMPILED_DRAWING + "CompiledPartition.draw",
         "before * self.steps if self.one_order else jnp.zeros_like(before)", "jnp.zeros_like(before)",
         SAME_ROWS),
-    bug("the rows of another repeat", "choral.backends.resident_sweep:drawn_together",
+    bug("the rows of another repeat", "choral_lab.research.sweep:drawn_together",
         "drawn.rows + rows_before", "drawn.rows",
         TOGETHER + "test_runs_of_several_repeats_are_the_runs_that_they_are_alone"),
-    bug("a call for as many runs as there are", "choral.backends.resident_sweep:runs_together",
+    bug("a call for as many runs as there are", "choral_lab.research.sweep:runs_together",
         "MOST_RUNS - len(runs)", "0",
         TOGETHER + "test_no_bit_of_a_run_depends_on_the_runs_that_are_trained_with_it"),
     bug("runs go together whatever their form", "choral_lab.research.sweep_training:Companies.of",
-        "isinstance(engine, Vectorised) and go_together(engine)", "True",
+        "isinstance(engine, CompiledEngine) and go_together(engine)", "True",
         "lab/tests/research/test_sweep_training.py::"
         "test_runs_that_do_not_go_together_are_trained_by_repeat_each_by_its_own_numbers"),
-    bug("an accelerator draws the same batches in every round", "choral.backends.resident:Resident.who",
+    bug("an accelerator draws the same batches in every round", "choral.engine.draws:DeviceDrawing.who",
         "0 if same else number", "1",
-        "tests/backends/test_resident.py::test_rounds_that_stay_have_the_integers_of_rounds_that_the_host_draws"),
+        "tests/engine/test_draws.py::test_rounds_that_stay_have_the_integers_of_rounds_that_the_host_draws"),
     bug("the same batch at every step of a pass", PASSES + "_short_passes", "step % per_pass[:, None]", "0 * step",
         "tests/learning/test_batches.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
     bug("a batch drawn twice", PASSES + "_short_passes", "first_step[:, None] + np.arange(steps)",
@@ -274,7 +274,7 @@ MUTANTS = [
     bug("strict update as a difference of models", LOCAL + "local_changes", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
-    bug("whole noise of one device in a simulated sum", ENGINE + "Vectorised._whole_noise",
+    bug("whole noise of one device in a simulated sum", ENGINE + "CompiledEngine._whole_noise",
         "cohort if included is None else cohort[included]", "cohort[:1]",
         "tests/run/test_strict.py::test_the_noise_of_an_opened_sum_is_that_of_its_devices"),
     bug("whole noise in several local steps", PLAN + "require_law",

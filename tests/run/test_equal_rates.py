@@ -9,11 +9,11 @@ import pytest
 
 import choral
 from choral import config
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
 from choral.core.costs import Costs
 from choral.core.errors import ConfigError, PlanError
 from choral.core.plan import Budget, Plan, SecureSum
+from choral.engine.compiled import CompiledEngine
 from choral.learning.batches import drawer_of
 from choral.learning.local import local_update
 from choral.learning.models import linear, logistic
@@ -104,7 +104,7 @@ def noises(settled, engine):
         return np.stack([training.update(np.zeros(model.size, np.float32)) for training in trainings])
     records = Records.of([(str(size), *one) for size, one in zip(SIZES, tables, strict=True)])
     codec = Codec.for_plan(settled, SecureSum.for_cohort(5), model.size)
-    simulated = Vectorised(model=model, records=records, plan=settled, codec=codec, seed=1)
+    simulated = CompiledEngine(model=model, records=records, plan=settled, codec=codec, seed=1)
     return simulated.updates(np.zeros(model.size, np.float32), 0, np.arange(5))
 
 

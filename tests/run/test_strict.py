@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.backends.vectorised import Vectorised
 from choral.cli import main
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian
 from choral.deploy.approving import approve
 from choral.deploy.home import Policy
+from choral.engine.compiled import CompiledEngine
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.record import read_run
@@ -239,6 +239,6 @@ def test_an_audit_of_whole_noise_is_refused_and_not_made_without_it():
 def test_an_engine_whose_codec_would_leave_the_noise_out_is_refused():
     own = study(law="discrete_gaussian", **STRICT)
     with pytest.raises(PlanError, match="CH204 the codec does not add"):
-        Vectorised(
+        CompiledEngine(
             model=own.model, records=own.split.train, plan=own.plan, codec=replace(own.codec, law="gaussian"), seed=1
         )

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bench.peers import bare  # noqa: F401 - before the engine, for machines with little installed
 from bench.work import Work, cohort_of, first_weights, rows_of
 from bench.worker import serve
-from choral.backends.vectorised import Vectorised
 from choral.core.plan import Plan
+from choral.engine.compiled import CompiledEngine
 from choral.learning import models
 from choral.tables.records import Records
 
@@ -33,13 +33,13 @@ def backend_of(
     sampling: str = "partition",
     records: Records | None = None,
     **options: Any,  # noqa: ANN401
-) -> Vectorised:
+) -> CompiledEngine:
     """The engine for a work, over its rows or over those that were made for it before."""
     hidden, classes = work.layers[1:-1], work.layers[-1]
     model = models.mlp(work.layers[0], hidden, classes) if hidden else models.logistic(work.layers[0], classes)
     records = records or records_of(work)
     plan = plan_of(work, records, sampling=sampling)
-    return Vectorised(model=model, records=records, plan=plan, codec=Grid(), seed=1, **options)
+    return CompiledEngine(model=model, records=records, plan=plan, codec=Grid(), seed=1, **options)
 
 
 def records_of(work: Work, shape: tuple[int, ...] | None = None) -> Records:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bench.peers.ours import Grid, plan_of, records_of
 from bench.work import Work, cohort_of
 from bench.worker import serve
-from choral.backends.vectorised import Vectorised
+from choral.engine.compiled import CompiledEngine
 from choral.learning import models
 from choral.learning.models import Model, Tree
 
@@ -48,7 +48,7 @@ def model_of(form: str) -> Model:
 def prepare(values: dict[str, Any]) -> Callable[[int], NDArray[np.float32]]:
     work, model = Work.from_dict(values), model_of(sys.argv[1] if len(sys.argv) > 1 else "closed")
     records = records_of(work, (28, 28))
-    engine = Vectorised(model=model, records=records, plan=plan_of(work, records), codec=Grid(), seed=1)
+    engine = CompiledEngine(model=model, records=records, plan=plan_of(work, records), codec=Grid(), seed=1)
     shared, done = model.start(0), 0
 
     def rounds(count: int) -> NDArray[np.float32]:

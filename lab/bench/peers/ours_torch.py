@@ -15,8 +15,8 @@ from bench.peers.nets import dense_net, lenet
 from bench.peers.ours import Grid, plan_of, records_of
 from bench.work import Work, cohort_of
 from bench.worker import serve
-from choral.backends.outside import OutsideEngine
 from choral.core.codec import mean
+from choral.engine.per_device import PerDeviceEngine
 from choral.learning.models import Model
 from choral.learning.torch_door import own
 
@@ -33,7 +33,7 @@ def prepare(values: dict[str, Any]) -> Callable[[int], NDArray[np.float32]]:
     work, form = Work.from_dict(values), sys.argv[1] if len(sys.argv) > 1 else "dense"
     model = model_of(work, form)
     records = records_of(work, (1, 28, 28) if form == "lenet" else None)
-    engine = OutsideEngine(model=model, records=records, plan=plan_of(work, records), codec=Grid(), seed=1)
+    engine = PerDeviceEngine(model=model, records=records, plan=plan_of(work, records), codec=Grid(), seed=1)
     shared, done = model.start(0), 0
 
     def rounds(count: int) -> NDArray[np.float32]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax.nn import relu, softplus
 
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
+from choral.engine.compiled import CompiledEngine
 from choral.learning.models import own
 from choral.tables.records import Records
 from choral_lab.audit.cases import CASES, arrange
@@ -46,7 +46,9 @@ def test_the_engine_without_noise_gives_the_opened_sum_of_the_construction(name)
     )
     for world in (0, 1):
         records = records_of((*case.device, case.worlds[world]), case.others)
-        engine = Vectorised(model=model, records=records, plan=plan, codec=Codec(grid=1.0, largest=1, cohort=2), seed=0)
+        engine = CompiledEngine(
+            model=model, records=records, plan=plan, codec=Codec(grid=1.0, largest=1, cohort=2), seed=0
+        )
         start = np.array(case.start, dtype=np.float32)
         updates = engine.updates(start, 1, np.array([0, 1]))
         ((_, total),) = opened_sums(replace(case, plan=plan), world, np.random.default_rng(0), 1)

@@ -6,10 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from choral.backends import resident_sweep
-from choral.backends.resident import Resident
+from choral.engine.draws import DeviceDrawing
 from choral.tables.records import Split
-from choral_lab.research import experiment, sweep_training
+from choral_lab.research import experiment, sweep, sweep_training
 from choral_lab.research.experiment import train_together, trained
 from lab.tests.research.test_experiment import KEPT, ONCE, PLAIN
 
@@ -23,10 +22,10 @@ def accelerator(monkeypatch):
     """The engines that were made, and how many runs each compiled call was for: as where rounds stay."""
     made, calls, engine_of, runs_together = [], [], sweep_training.engine_of, sweep_training.runs_together
 
-    def staying(one, repeat):
-        engine = engine_of(one, repeat)
+    def staying(one, repeat, further=()):
+        engine = engine_of(one, repeat, further)
         if not one.plan().once:
-            engine.resident = Resident.of(engine.form, engine.drawing, engine.traced_codec)
+            engine.resident = DeviceDrawing.of(engine.drawing)
         made.append(repeat)
         return engine
 
@@ -38,7 +37,7 @@ def accelerator(monkeypatch):
         monkeypatch.setattr(module, "mixes_repeats", lambda: True)
     monkeypatch.setattr(sweep_training, "engine_of", staying)
     monkeypatch.setattr(sweep_training, "runs_together", counted)
-    monkeypatch.setattr(resident_sweep, "MOST_RUNS", 8)
+    monkeypatch.setattr(sweep, "MOST_RUNS", 8)
     return made, calls
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from choral.backends.resident_sweep import MOST_REPEATS, MOST_RUNS
+from choral_lab.research.sweep import MOST_REPEATS, MOST_RUNS
 from choral_lab.research.training_order import in_groups, in_order, work
 
 PLAIN = SimpleNamespace(noise_is_added="every step", rounds=4, cohort=3, local_steps=2, batch=5)

@@ -117,25 +117,26 @@ def proved_range(plan: Plan, tail: float) -> float:
     noise = plan.update_noise
     if plan.on_upload:
         return plan.upload_bound * _LONGER + tail * noise * _WIDER
-    steps = plan.local_steps
+    stretch = min(plan.stretch, plan.local_steps)
+    steps = plan.local_steps * stretch
     drift = 32 * _UNIT * steps
     if drift > 0.5:
         raise PlanError(
             "CH204",
-            f"local_steps = {steps:,}: float32 is too coarse for them.",
+            f"local_steps = {plan.local_steps:,}: float32 is too coarse for them.",
             why="How far its rounding can carry an update is not bounded.",
             fix="Use fewer local steps.",
         )
     reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
-    noisy = tail * noise * math.sqrt(steps)
+    noisy = tail * noise * math.sqrt(plan.local_steps) * stretch
     return (reach * _LONGER + noisy * _WIDER + steps * noise / 2) / (1 - drift)
 
 
 def _first_range(plan: Plan, tail: float) -> float:
     """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
     noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight
-    return reach + tail * noise * math.sqrt(noises)
+    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
+    return reach + tail * noise * math.sqrt(noises) * plan.stretch
 
 
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:

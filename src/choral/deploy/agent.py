@@ -126,7 +126,7 @@ class Agent:
         try:
             vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it
             self.study, approval = home.approved(vault)
-            server_key = self.study.server_key  # refuses a study of before, in which anybody may speak as the server
+            self.study.require_runnable()
             held = home.approved_holdings(self.study, approval, vault)
             self.trainer, self.costs, self._since = held.trainer, held.costs, approval.since
             if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
@@ -144,7 +144,7 @@ class Agent:
             self.identity = Identity(vault.memory.id, vault.memory.secret)
             self.listener = Listener(
                 study=self.study.digest,
-                server_key=server_key,
+                server_key=self.study.server_key,
                 device=self.device.number,
                 heard=lambda: vault.memory.heard,
                 hear=lambda counter: vault.change(heard=counter),

@@ -114,7 +114,7 @@ def propose(
     study = Agreement.of(text, str(study_file))
     check_names(study.file, study.job)
     vault = home.vault(passphrase)
-    _ = study.server_key  # refuses a study of before, in which anybody may speak as the server
+    study.require_runnable()
     home.check_known(study, vault)
     if compared:
         require_compared(home.path, study)

@@ -58,7 +58,8 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
     user, study = _user(), Agreement.read(folder / STUDY)
     check_user(user, as_root=as_root)  # after a look whether there is a study: who runs it matters for one that is
     require_unfinished(run_folder(folder, study))
-    public = study.server_key.hex()  # CH602 for a study of before, in which nobody signs
+    study.require_runnable()
+    public = study.server_key.hex()
     speaks_with(read_text(folder / SPEAKS), public)
     if study.hybrid:
         require_available()

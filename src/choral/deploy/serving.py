@@ -532,6 +532,7 @@ def speaker_of(folder: Path, study: Agreement) -> Speaker:
     Its file says from where on the counters of this start are; the seconds since 1970 begin them, so that a folder from
     a backup repeats none either.
     """
+    study.require_runnable()
     public = study.server_key.hex()
     key = speaks_with(read_text(folder / SPEAKS), public)
     path = run_folder(folder, study).path / COUNTED

@@ -153,6 +153,9 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     devices: list[Enrolled]
 
 
+JOB = "choral.toml of the study"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Agreement:
     """A study file, read and checked: the keys, terms and digest that sites approve, and the study that follows."""
@@ -183,7 +186,6 @@ class Agreement:
         agreement = cls(file=converted(content, StudyFile, where))
         check_server_key(agreement.file.server_key, agreement.file.format, where)
         check_run(agreement.file.run, where)
-        agreement.plan.require_present(where)
         check_deployable(agreement.job)
         if agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING:
             raise PlanError(
@@ -225,8 +227,8 @@ class Agreement:
 
     @cached_property
     def job(self) -> Job:
-        """The coordinator's choral.toml."""
-        return config.parse(self.file.job, source="choral.toml of the study")
+        """The coordinator's choral.toml, without what was removed since."""
+        return config.parse(self.file.job, source=JOB, recorded=True)
 
     @cached_property
     def plan(self) -> Plan:
@@ -256,6 +258,12 @@ class Agreement:
                 "folder. Its ledgers, records and pages stay readable here.",
             )
         return bytes.fromhex(self.file.server_key)
+
+    def require_runnable(self) -> None:
+        """Refuse what can be read but not run: a study of before (CH602), or with what was removed since (CH101)."""
+        _ = self.server_key
+        self.plan.require_present("the study")
+        config.parse(self.file.job, source=JOB)
 
     @property
     def hybrid(self) -> bool:

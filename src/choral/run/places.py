@@ -15,9 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.once import OnceEngine
-from choral.backends.outside import OutsideEngine
-from choral.backends.vectorised import Vectorised
 from choral.backends.wire import RecordingTransport, Wire
 from choral.core.codec import mean
 from choral.core.device import Device, Encode, Train, Update
@@ -29,6 +26,9 @@ from choral.core.messages import Turn
 from choral.core.probing import SeedOf
 from choral.core.terms import Terms
 from choral.core.vault import Vault
+from choral.engine import TrainsCohorts
+from choral.engine.compiled import CompiledEngine
+from choral.engine.per_device import PerDeviceEngine
 from choral.federation import Step
 from choral.record import (
     DEVICES,
@@ -380,10 +380,11 @@ class Simulated(OneProcess):
         return found
 
 
-def engine_of(study: Study) -> Vectorised | OnceEngine | OutsideEngine:
-    """The engine over the study's training rows: for noise in every step, or once; for JAX, or another framework."""
-    every_step = Vectorised if study.model.trainer is None else OutsideEngine
-    engine: type[Vectorised | OnceEngine | OutsideEngine] = OnceEngine if study.plan.once else every_step
+def engine_of(study: Study) -> TrainsCohorts:
+    """The engine over the study's training rows: compiled for noise in every step by JAX, else a loop over devices."""
+    engine: type[CompiledEngine | PerDeviceEngine] = (
+        PerDeviceEngine if study.plan.once or study.model.trainer is not None else CompiledEngine
+    )
     return engine(model=study.trained, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import Vectorised
 from choral.config import parse
 from choral.core.exposure import rounds_each
 from choral.core.keys import Identity, Roster, digest
@@ -18,6 +17,7 @@ from choral.core.masks import Stream, Words, add_masks, pair_masks, self_mask
 from choral.core.mechanisms import against_everyone
 from choral.core.plan import require_whole
 from choral.core.rules import ADJACENCY, EVERYONE
+from choral.engine.compiled import CompiledEngine
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
@@ -188,9 +188,9 @@ def demonstrate(
     )
 
 
-def _engine(study: Study, records: Records, **changes: Any) -> Vectorised:  # noqa: ANN401 - of the plan
+def _engine(study: Study, records: Records, **changes: Any) -> CompiledEngine:  # noqa: ANN401 - of the plan
     plan = replace(study.plan, devices=records.devices, cohort=min(study.plan.cohort, records.devices), **changes)
-    return Vectorised(model=study.model, records=records, plan=plan, codec=study.codec, seed=study.seed)
+    return CompiledEngine(model=study.model, records=records, plan=plan, codec=study.codec, seed=study.seed)
 
 
 def _common_guess(columns: list[Column], study: Study, truth: Cells) -> Reading:
@@ -235,12 +235,12 @@ def _on_updates(study: Study, watch: Watch, turns: int = 256) -> tuple[Membershi
     )
 
 
-def _on_models(study: Study, private: Vectorised, seed: int, watch: Watch) -> tuple[Membership, Membership]:
+def _on_models(study: Study, private: CompiledEngine, seed: int, watch: Watch) -> tuple[Membership, Membership]:
     """Rows of training and test, and their losses under a final model: trained without noise, and by the plan."""
     train, test, plan = study.split.train, study.split.test, study.plan
     lost = jax.vmap(study.model.loss, in_axes=(None, 0, 0))
 
-    def measure(engine: Vectorised) -> tuple[float, float]:
+    def measure(engine: CompiledEngine) -> tuple[float, float]:
         parameters = study.model.start(study.seed)
         rng = np.random.default_rng([seed, 0xF17A1])
         for number in watch(range(1, plan.rounds + 1), total=plan.rounds, label="ON MODELS"):

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, exposure_of, rounds_each
 from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan, SecureSum, require_whole
+from choral.engine.compiled import CompiledEngine
 from choral.learning.models import linear
 from choral.record import ClaimOfSums, EveryoneClaim
 from choral.run.folder import Watch, unwatched
@@ -98,7 +98,7 @@ def device_scores(
     codec = Codec(grid=1.0, largest=1, cohort=2)  # of no effect: updates are taken before they are encoded
     blocks, parts = [], -(-trainings // LANES)
     for block in watch(range(parts), total=parts, label="WORST CASE"):
-        engine = Vectorised(model=model, records=records, plan=small, codec=codec, seed=seed + block)
+        engine = CompiledEngine(model=model, records=records, plan=small, codec=codec, seed=seed + block)
         updates = (engine.updates(model.start(), number, everybody)[:, 0] for number in range(1, rounds + 1))
         blocks.append(np.asarray(sum(one.astype(np.float64) for one in updates)).reshape(2, LANES))
     both = np.concatenate(blocks, axis=1)[:, :trainings]

@@ -14,9 +14,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import Vectorised
 from choral.core.exposure import rounds_each
 from choral.core.plan import Plan
+from choral.engine.compiled import CompiledEngine
 from choral.learning.models import Model
 from choral.learning.norms import clip_factor, norm
 from choral.run.folder import Watch, unwatched
@@ -75,9 +75,9 @@ def data_driven(
     turned = turned.astype(plain.dtype)
     calm = replace(plan, batch=plan.rows, sampling="partition", noise=0.0, probes=0, opened_turns=0)
 
-    def engine(its_plan: Plan, labels: Labels) -> Vectorised:
+    def engine(its_plan: Plan, labels: Labels) -> CompiledEngine:
         records = replace(train, labels=np.concatenate([labels, train.labels[count:]]))
-        return Vectorised(model=model, records=records, plan=its_plan, codec=study.codec, seed=study.seed + seed)
+        return CompiledEngine(model=model, records=records, plan=its_plan, codec=study.codec, seed=study.seed + seed)
 
     real, expected = engine(plan, np.where(coins, turned, plain)), [engine(calm, side) for side in (plain, turned)]
     rows, gradients = jnp.asarray(train.features[:count]), jax.jit(partial(_gradients, model, plan.clip))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
-from choral.backends.resident_sweep import mixes_repeats
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, in_crowd, rounds_each
 from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
@@ -25,6 +24,7 @@ from choral.learning.torch_door import is_module, named_maker
 from choral.run.study import made_for
 from choral.tables.records import Records, Split, hold_out
 from choral.tables.sources import Dataset
+from choral_lab.research.sweep import mixes_repeats
 from choral_lab.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral_lab.research.training_order import in_groups, in_order
 

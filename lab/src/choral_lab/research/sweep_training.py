@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.once import OnceEngine
-from choral.backends.once import train_together as train_rounds_together
-from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
-from choral.backends.sweep import rounds_together, sweeps
-from choral.backends.vectorised import SimulatedSum, Vectorised
 from choral.core.codec import mean
+from choral.engine import SimulatedSum
+from choral.engine.compiled import CompiledEngine
+from choral.engine.per_device import PerDeviceEngine
 from choral.federation import balanced_cohorts
+from choral_lab.research.once_together import train_together as train_rounds_together
+from choral_lab.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together, sweeps
 
 if TYPE_CHECKING:
     from choral_lab.research.experiment import Experiment
@@ -31,13 +31,16 @@ class _Grid:
     largest: int = 2**30
 
 
-def engine_of(experiment: "Experiment", repeat: int) -> Vectorised | OnceEngine:
-    """What trains a repeat of an experiment."""
+def engine_of(
+    experiment: "Experiment", repeat: int, further: Sequence["Experiment"] = ()
+) -> CompiledEngine | PerDeviceEngine:
+    """What trains a repeat of an experiment, and with it, where the engine has an axis of runs, of further ones."""
     (model, split, _), plan = experiment.task.begun(repeat), experiment.plan()
-    grid = _Grid(grid=experiment.task.grid)
+    given: Any = {"model": model, "records": split.train, "plan": plan, "codec": _Grid(grid=experiment.task.grid)}
     if plan.once:
-        return OnceEngine(model=model, records=split.train, plan=plan, codec=grid, seed=repeat)
-    return Vectorised(model=model, records=split.train, plan=plan, codec=grid, seed=repeat, recipe=experiment.recipe())
+        return PerDeviceEngine(**given, seed=repeat)
+    recipe, others = experiment.recipe(), [one.recipe() for one in further]
+    return CompiledEngine(**given, seed=repeat, recipe=recipe, further=others)
 
 
 class Company(NamedTuple):
@@ -69,7 +72,7 @@ class Companies:
         shapes = rows.sizes.tobytes(), rows.shape, rows.labels.dtype, mapped, finite
         if (form, shapes) not in self._mixed:
             engine = engine_of(form, repeat)
-            self._mixed[form, shapes] = isinstance(engine, Vectorised) and go_together(engine)
+            self._mixed[form, shapes] = isinstance(engine, CompiledEngine) and go_together(engine)
         return Company(True, shapes) if self._mixed[form, shapes] else Company(False, repeat)
 
 
@@ -93,7 +96,7 @@ def _of_repeats(runs: Sequence[Run], every: int) -> Done:
     for repeat in repeats:
         (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
         engine = engine_of(first, repeat)
-        assert isinstance(engine, Vectorised)  # noqa: S101 - noise once is not mixed
+        assert isinstance(engine, CompiledEngine)  # noqa: S101 - noise once is not mixed
         begun.append(RepeatOfSweep(engine, start, cohorts))
     each = [RunOfSweep(repeats.index(repeat), one.recipe()) for one, repeat in runs]
     yield from runs_together(begun, each, first=1, every=every)
@@ -103,21 +106,19 @@ def _of_repeat(runs: Sequence[Run], every: int) -> Done:
     """Runs of one repeat, which go through its rows together where they can."""
     experiments, (first, repeat) = [one for one, _ in runs], runs[0]
     (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
-    engine = engine_of(first, repeat)
-    if isinstance(engine, OnceEngine):
+    engine = engine_of(first, repeat, experiments[1:])
+    if isinstance(engine, PerDeviceEngine):
         engines = [engine, *(engine_of(one, repeat) for one in experiments[1:])]
-        yield from _rounds_once([one for one in engines if isinstance(one, OnceEngine)], start, cohorts)
-    elif sweeps(engine):
-        recipes = [one.recipe() for one in experiments]
-        yield from rounds_together(engine, recipes, start, cohorts, first=1, every=every)
-    else:
-        several = [engine, *(engine_of(one, repeat) for one in experiments[1:])]
-        each = [one.rounds(start, cohorts, first=1, every=every) for one in several if isinstance(one, Vectorised)]
-        yield from ((some[0].done, [one.parameters for one in some]) for some in zip(*each, strict=True))
+        yield from _rounds_once([one for one in engines if isinstance(one, PerDeviceEngine)], start, cohorts)
+        return
+    together = [engine] if sweeps(engine) else [engine_of(one, repeat) for one in experiments]
+    each = [one.rounds(start, cohorts, first=1, every=every) for one in together if isinstance(one, CompiledEngine)]
+    for some in zip(*each, strict=True):
+        yield some[0].done, [model for one in some for model in one.models]
 
 
 def _rounds_once(
-    engines: Sequence[OnceEngine], start: NDArray[np.float32], cohorts: Sequence[NDArray[np.int64]]
+    engines: Sequence[PerDeviceEngine], start: NDArray[np.float32], cohorts: Sequence[NDArray[np.int64]]
 ) -> Done:
     models: list[NDArray[np.float32]] = [start] * len(engines)
     for done, cohort in enumerate(cohorts, start=1):
@@ -128,7 +129,7 @@ def _rounds_once(
 
 
 def _opened(
-    engines: Sequence[OnceEngine], models: Sequence[NDArray[np.float32]], number: int, cohort: NDArray[np.int64]
+    engines: Sequence[PerDeviceEngine], models: Sequence[NDArray[np.float32]], number: int, cohort: NDArray[np.int64]
 ) -> list[SimulatedSum]:
     """A round of each run; one alone is trained as it always was."""
     if len(engines) == 1:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from operator import itemgetter
 from typing import Protocol, TypeVar
 
-from choral.backends.resident_sweep import MOST_REPEATS, MOST_RUNS
+from choral_lab.research.sweep import MOST_REPEATS, MOST_RUNS
 
 TOGETHER = 6  # runs of one group: with many more of them their models leave a core's cache
 NEAR_SIZES = (TOGETHER, TOGETHER + 1, TOGETHER - 1, TOGETHER - 2)

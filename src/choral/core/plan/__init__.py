@@ -408,6 +408,11 @@ class Plan:
         return math.hypot(2, COUNT_LENGTH) if self.adaptive else 2.0
 
     @property
+    def stretch(self) -> float:
+        """How much further the local momentum of a record of choral 0.2 could carry a model: 1/(1 − momentum)."""
+        return 1 / (1 - float(dict(self.retired).get("momentum", 0.0)))
+
+    @property
     def local_time(self) -> float:
         """T, the sum of the step sizes of a round."""
         return self.local_steps * self.step_size

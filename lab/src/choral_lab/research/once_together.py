@@ -10,11 +10,49 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
+from choral.core.codec import quantise
+from choral.engine import SimulatedSum
+from choral.engine.per_device import PerDeviceEngine, gaussians_of
 from choral.learning.models import Link, Model, slopes
-from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, padded, pulls, require_bounded, shortened
+from choral.learning.once import (
+    LARGEST_MODEL,
+    LocalWork,
+    local_work,
+    padded,
+    pulls,
+    require_bounded,
+    shortened,
+    with_noise,
+)
 from choral.tables.records import Labels
 
 BLOCK = 256  # rows that a core's cache holds between the two products that a step takes with them
+
+
+def train_together(
+    engines: Sequence[PerDeviceEngine],
+    parameters: Sequence[NDArray[np.float32]],
+    round_number: int,
+    cohort: NDArray[np.integer],
+) -> list[SimulatedSum]:
+    """A round of each of several runs over the same rows, from one seed, on all rows, with Gaussian noise.
+
+    They differ in their clips and noises, so their local steps are one call per device.
+    """
+    first, works = engines[0], [LocalWork.of(one.plan) for one in engines]
+    totals = [np.zeros(first.model.size, np.int64) for _ in engines]
+    for device in map(int, cohort):
+        rows, labels = first.records.features_of(device), first.records.labels_of(device)
+        noise, dither = (
+            gaussians_of(first.seed, round_number, device, first.model.size),
+            first.dither(round_number, device),
+        )
+        cleans = local_works(first.model, works, parameters, rows, labels)
+        for one, total, clean in zip(engines, totals, cleans, strict=True):
+            update = with_noise(one.model, one.plan, len(labels), clean, noise)
+            one.work.check(round_number, [one.state(update)])
+            total += quantise(update, dither, one.codec.grid)
+    return [SimulatedSum(total=total, count=len(cohort)) for total in totals]
 
 
 def local_works(

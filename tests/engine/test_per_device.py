@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.backends.outside import OutsideEngine
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
 from choral.core.errors import TrainingError
 from choral.core.plan import Plan, SecureSum
+from choral.engine.compiled import CompiledEngine
+from choral.engine.per_device import PerDeviceEngine
 from choral.learning import models
 from choral.learning.jax_trainer import JaxTrainer
 from choral.tables.records import Records
@@ -25,15 +25,15 @@ class ByJax(JaxTrainer):
     """JAX itself as the trainer of another framework."""
 
 
-def engine(kind=OutsideEngine, trainer=ByJax, **changes):
-    model = replace(MODEL, trainer=trainer) if kind is OutsideEngine else MODEL
+def engine(kind=PerDeviceEngine, trainer=ByJax, **changes):
+    model = replace(MODEL, trainer=trainer) if kind is PerDeviceEngine else MODEL
     plan = replace(PLAN, **changes)
     return kind(model=model, records=RECORDS, plan=plan, codec=CODEC, seed=3)
 
 
 def test_it_draws_the_batches_and_the_noise_of_the_compiled_engine():
     cohort, start = np.array([0, 2, 3, 4]), MODEL.start(0)
-    mine, other = engine(), engine(Vectorised)
+    mine, other = engine(), engine(CompiledEngine)
     for number in (1, 2):
         ours, theirs = (one.updates(start, number, cohort) for one in (mine, other))
         assert np.abs(ours).max() > 0.01 and ours == pytest.approx(theirs, abs=1e-6)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from choral.backends import vectorised
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import Codec
 from choral.core.errors import PlanError, TableError, TrainingError
 from choral.core.plan import Plan
+from choral.engine import compiled
+from choral.engine.compiled import CompiledEngine
 from choral.learning import models, noise, streams
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.tables.records import Records
@@ -42,7 +42,7 @@ RECORDS = records_of(SIZES)
 
 
 def engine(plan=PLAN, model=MODEL, records=RECORDS, **settings):
-    return Vectorised(**{"model": model, "records": records, "plan": plan, "codec": CODEC, "seed": 11, **settings})
+    return CompiledEngine(**{"model": model, "records": records, "plan": plan, "codec": CODEC, "seed": 11, **settings})
 
 
 def start(model=MODEL):
@@ -170,7 +170,7 @@ def test_rows_read_when_needed_give_the_same_bits_as_rows_held(tmp_path, monkeyp
     mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
     held = engine().train(start(), 2, np.arange(12)).total
     in_place = engine(records=dataclasses.replace(RECORDS, features=mapped))
-    monkeypatch.setattr("choral.learning.feed.ALIGNMENT", 2**40)
+    monkeypatch.setattr("choral.engine.processors.ALIGNMENT", 2**40)
     staged = engine(records=dataclasses.replace(RECORDS, features=mapped))
     assert in_place.feed.resident
     assert not staged.feed.resident
@@ -182,8 +182,8 @@ def test_a_device_with_more_rows_than_a_round_can_use_is_read_row_by_row(monkeyp
     large = records_of([400, 35, 700])
     plan = dataclasses.replace(PLAN, devices=3, cohort=3)
     held = engine(plan, records=large)
-    monkeypatch.setattr("choral.learning.feed.RESIDENT", {"cpu": 0})
-    monkeypatch.setattr("choral.learning.feed.ALIGNMENT", 2**40)
+    monkeypatch.setattr("choral.engine.processors.RESIDENT", {"cpu": 0})
+    monkeypatch.setattr("choral.engine.processors.ALIGNMENT", 2**40)
     staged = engine(plan, records=large)
     assert staged.feed.slot == 3 * staged.room < 400
     assert (held.train(start(), 0, np.arange(3)).total == staged.train(start(), 0, np.arange(3)).total).all()
@@ -200,7 +200,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_othe
 def test_two_processors_give_the_bits_of_one():
     script = """
         import numpy as np, jax
-        from tests.backends.test_vectorised import engine, start
+        from tests.engine.test_compiled import engine, start
         one = engine(lanes=4)
         assert len(one.processors) == 2
         print(one.train(start(), 2, np.arange(12)).total.tobytes().hex())
@@ -303,7 +303,7 @@ def test_an_interrupted_round_counts_for_nobody(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(vectorised, "check_states", interrupt)
+    monkeypatch.setattr(compiled, "check_runs", interrupt)
     with pytest.raises(KeyboardInterrupt):
         one.train(start(), 0, np.arange(12))
     assert one.rounds_of.sum() == 0
@@ -416,7 +416,7 @@ def test_rounds_that_fail_together_count_for_nobody(monkeypatch):
     def fails(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(vectorised, "check_states", fails)
+    monkeypatch.setattr(compiled, "check_runs", fails)
     with pytest.raises(KeyboardInterrupt):
         list(one.rounds(start(), [np.array([0, 1]), np.array([2, 3])], every=2))
     assert (one.rounds_of == before).all()

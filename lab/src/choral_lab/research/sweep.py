@@ -1,4 +1,4 @@
-"""Runs of a sweep on an accelerator: repeats, step sizes, clips and noises are one axis of rounds that stay there.
+"""Which runs the compiled engine takes through its rounds together, and repeats that are one axis on an accelerator.
 
 Small models leave most of an accelerator idle, so many runs take about as long as one. A run is given the rows,
 batches, noise and dither that it has alone. The compiler may add its products in another order for another number of
@@ -6,6 +6,7 @@ runs, so a call always has the same number of runs and of repeats: a run does no
 with it.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -15,15 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.compiled_rounds import Drawn
-from choral.backends.drawing import Devices, Turn
-from choral.backends.resident import MOST_ROUNDS
-from choral.backends.sweep import Parameters, SweepLook, alike, check_runs, stacked_numbers, train_runs
-from choral.backends.vectorised import Vectorised
 from choral.core.codec import mean_scale
+from choral.engine.compiled import CompiledEngine
+from choral.engine.draws import MOST_ROUNDS, Devices, Turn
+from choral.engine.processors import Rows
+from choral.engine.programs import Drawn, check_runs, stacked_numbers, train_runs
 from choral.learning.batches import EMPTY
-from choral.learning.feed import Rows
-from choral.learning.local import COMPILED
 from choral.learning.recipe import Recipe
 
 MOST_RUNS = 32  # a call is always for so many
@@ -31,14 +29,21 @@ MOST_REPEATS = 8  # likewise
 MOST_IN_LANES = 2**25  # parameters of all lanes: of models that were measured, the widest are 3 times as fast together
 MOST_BYTES = 2**31  # of the rows of a call, which its engines hold once more, and of what is drawn for it
 
-_train = jax.jit(train_runs, static_argnums=0, compiler_options=COMPILED)
+Parameters = NDArray[np.float32]
 Of = TypeVar("Of")
+
+
+class SweepLook(NamedTuple):
+    """After so many rounds, the model of each run."""
+
+    done: int
+    parameters: list[Parameters]
 
 
 class RepeatOfSweep(NamedTuple):
     """A repeat: an engine with its rows and seed, where its runs start, and its cohorts, one for each round."""
 
-    engine: Vectorised
+    engine: CompiledEngine
     start: Parameters
     cohorts: Sequence[Devices]
 
@@ -48,6 +53,21 @@ class RunOfSweep(NamedTuple):
 
     repeat: int
     recipe: Recipe
+
+
+def sweeps(engine: CompiledEngine) -> bool:
+    """Whether runs of this engine can be one call: dense stacks on one CPU whose rows are in memory, nothing weighed.
+
+    The length of a whole update would be added in another order for several runs than for one.
+    """
+    (here, *others) = engine.processors
+    return alike(engine) and engine.resident is None and here.platform == "cpu" and not others
+
+
+def alike(engine: CompiledEngine) -> bool:
+    """Whether runs of this engine's form do the same with other numbers."""
+    plain = not (engine.recipe.strict or engine.recipe.weighed) and engine.recipe.update_clip == math.inf
+    return plain and bool(engine.model.widths) and engine.feed.resident
 
 
 def mixes_repeats() -> bool:
@@ -62,7 +82,7 @@ def mixes_repeats() -> bool:
     return len(here) == 1 and here[0].platform != "cpu"
 
 
-def go_together(engine: Vectorised) -> bool:
+def go_together(engine: CompiledEngine) -> bool:
     """Whether runs of this engine's form go together, over all repeats whose rows have the shapes of this one's.
 
     They do if their rounds stay on one processor, and a full call is within the limits. Nothing here depends on which
@@ -79,7 +99,7 @@ def go_together(engine: Vectorised) -> bool:
 def runs_together(
     repeats: Sequence[RepeatOfSweep], runs: Sequence[RunOfSweep], *, first: int = 0, every: int = 1
 ) -> Iterator[SweepLook]:
-    """What `Vectorised.rounds` would show of each of these runs, after `every` so many rounds.
+    """What `CompiledEngine.rounds` would show of each of these runs, after `every` so many rounds.
 
     All have the form of the first repeat's engine, which goes together, and no rounds were trained before. There are
     at most `MOST_RUNS` of at most `MOST_REPEATS`; where there are fewer, the last one fills the call.
@@ -94,7 +114,8 @@ def runs_together(
     recipes = [run.recipe for run in filled]
     starts, which = np.stack([repeats[run.repeat].start for run in filled]), [run.repeat for run in filled]
     thetas, repeat_of = jax.device_put((starts, np.array(which, np.int32)), engine.processors[0])
-    numbers, rows = stacked_numbers(engine, recipes), _joined([repeat.engine.feed.held[0] for repeat in repeats])
+    numbers = stacked_numbers(engine.model, recipes, engine.room)
+    rows = _joined([repeat.engine.feed.held[0] for repeat in repeats])
     size = rounds_in_a_call(engine, min(every, rounds))
     for begin in range(0, rounds, every):
         end = min(begin + every, rounds)
@@ -103,7 +124,7 @@ def runs_together(
             some = range(at, min(at + size, end))
             drawn, scales = drawn_together(repeats, some, first, size)
             given = (engine.traced_codec, np.int32(0), thetas, rows, drawn, scales, repeat_of)
-            thetas, states = _train(form, numbers, *given)
+            thetas, _, states = train_runs(form, None, numbers, *given)
             found.append(([first + number for number in some], states))
         for some, states in jax.device_get(found):  # one wait for all of them
             check_runs(recipes[: len(runs)], some, states)
@@ -122,14 +143,14 @@ def _filled(each: Sequence[Of]) -> list[Of]:
     return [*each, *[each[-1]] * (MOST_REPEATS - len(each))]
 
 
-def rounds_in_a_call(engine: Vectorised, every: int) -> int:
+def rounds_in_a_call(engine: CompiledEngine, every: int) -> int:
     """So many that a look takes calls of one size, and what is drawn for a call is within the limit."""
     most = max(1, min(MOST_ROUNDS, MOST_BYTES // drawn_bytes(engine)))
     calls = -(-every // most)
     return -(-every // calls)
 
 
-def drawn_bytes(engine: Vectorised) -> int:
+def drawn_bytes(engine: CompiledEngine) -> int:
     """What is drawn for a round: by each repeat, and its batches for each run once more."""
     assert engine.resident is not None  # noqa: S101 - asked before
     steps, lanes = engine.plan.local_steps, engine.lanes * -(-engine.plan.cohort // engine.lanes)
@@ -145,7 +166,7 @@ def drawn_together(
     for place, repeat in enumerate(repeats):
         engine, cohorts = repeat.engine, [repeat.cohorts[number] for number in rounds]
         turns: list[Turn] = [(first + number, cohort, None) for number, cohort in zip(rounds, cohorts, strict=True)]
-        group = [(turn, engine._take_part(turn[1])) for turn in turns]
+        group = [(turn, engine.take_part(turn[1])) for turn in turns]
         assert engine.resident is not None  # noqa: S101 - asked before
         drawn = engine.resident.draw(engine.resident.who(group, size))
         each.append(drawn._replace(rows=jnp.where(drawn.rows == EMPTY, EMPTY, drawn.rows + rows_before)))

@@ -9,8 +9,8 @@ from choral.core.errors import TrainingError
 from choral.core.plan import Plan
 from choral.learning import models
 from choral.learning.once import LocalWork, local_work
-from choral.learning.once_together import local_works
 from choral.learning.persons import grouped, model_of_units
+from choral_lab.research.once_together import local_works
 
 PLAN = Plan(
     devices=4, cohort=4, rounds=2, rows=40, batch=40, local_steps=9, step_size=0.2, clip=1.0, noise=0.1,

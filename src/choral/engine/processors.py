@@ -1,7 +1,12 @@
-"""How rows reach the processor: all of them once, or only those that a block of devices uses, when they are many."""
+"""Which processors compute, how rows reach them, and where compiled programs are kept from one process to the next.
+
+All rows reach a processor once, or, when they are many, only those that a block of devices uses.
+"""
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +15,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from choral.core.errors import TrainingError
 from choral.learning.batches import EMPTY
 from choral.learning.norms import lengths_of
 from choral.tables.records import Records
@@ -21,6 +27,42 @@ ALIGNMENT = 64  # bytes; rows in host memory that begin so are used in place on 
 
 
 Rows = tuple[Array, Array, Array | None]  # features, labels, and lengths of the features where they are known
+
+
+def processors(accelerator: str | None) -> list[Any]:
+    """The machine's processors of this kind ("cpu", "gpu"), or those that JAX prefers.
+
+    >>> processors("cpu")[0].platform
+    'cpu'
+    """
+    try:
+        return list(jax.local_devices(backend=accelerator) if accelerator else jax.local_devices())
+    except RuntimeError as error:
+        raise TrainingError(
+            "CH702",
+            f'no accelerator "{accelerator}" on this machine.',
+            fix='Leave it out, use "cpu", or install JAX for your accelerator.',
+        ) from error
+
+
+def keep_compiled() -> None:
+    """Keep compiled programs in the user's cache folder, unless JAX has one already or CHORAL_CACHE is "off".
+
+    CHORAL_CACHE may also name the folder. A folder that can't be made is no reason to stop: programs compile again.
+    """
+    chosen = os.environ.get("CHORAL_CACHE", "")
+    if chosen == "off" or getattr(jax.config, "jax_compilation_cache_dir", None):
+        return
+    user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(chosen or Path(user, "choral", "compiled"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    update: Callable[[str, Any], None] = jax.config.update
+    update("jax_compilation_cache_dir", str(folder))
+    update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 class Feed:
@@ -65,10 +107,7 @@ class Feed:
     def rows(
         self, devices: NDArray[np.int64], wanted: NDArray[np.int32], at: int
     ) -> tuple[Rows, NDArray[np.int32] | Array]:
-        """Rows and, for each wanted row of each device, where it is in them; on processor number `at`."""
-        if self.resident:
-            (where,) = self.put((self.places(devices, wanted),), at)
-            return self.held[at], where
+        """The wanted rows of rows that are elsewhere, and where each is in them; on processor number `at`."""
         features = np.zeros((self.slots * self.slot, *self.records.shape), dtype=np.float32)
         labels = np.zeros(len(features), dtype=self.records.labels.dtype)
         places, empty, wanted = np.empty_like(wanted), wanted < 0, np.maximum(wanted, 0)
@@ -95,8 +134,6 @@ def devices_in_flight(bytes_per_device: int, least: int) -> int:
     >>> devices_in_flight(10**15, 8)
     8
     """
-    import os
-
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):  # not on this system: assume little

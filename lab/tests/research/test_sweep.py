@@ -1,21 +1,22 @@
 """Runs of several repeats in one call: each is the run that it is alone, whichever others are trained with it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from choral.backends import resident_sweep
-from choral.backends.resident import Resident
-from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together
-from choral.backends.vectorised import Vectorised
 from choral.core.errors import TrainingError
+from choral.engine.compiled import CompiledEngine
+from choral.engine.draws import DeviceDrawing
 from choral.learning import fused
 from choral.learning.models import logistic, mlp
 from choral.learning.recipe import Recipe
 from choral.tables.records import Records
-from tests.backends.test_sweep import CODEC, PLAN
+from choral_lab.research import sweep
+from choral_lab.research.sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together, sweeps
+from tests.engine.test_programs import CODEC, PLAN
 
 # Programs for one run and for many round products and sums in other places, which moves an integer by a step or two.
 # After five rounds of five devices that is far below this; another batch or another noise is far above it.
@@ -26,8 +27,8 @@ MODELS = {"logistic": logistic(40), "network": mlp(40, (8,))}
 @pytest.fixture(autouse=True)
 def small_calls(monkeypatch):
     """A call that fills faster: an accelerator has room for more."""
-    monkeypatch.setattr(resident_sweep, "MOST_RUNS", 8)
-    monkeypatch.setattr(resident_sweep, "MOST_REPEATS", 4)
+    monkeypatch.setattr(sweep, "MOST_RUNS", 8)
+    monkeypatch.setattr(sweep, "MOST_REPEATS", 4)
 
 
 def records(repeat, *, rows=300):
@@ -42,9 +43,7 @@ def cohorts(repeat):
 def engine(model, plan, recipe, repeat, *, stay=True, rows=None):
     """The engine of a repeat; `stay` makes one processor draw, as an accelerator does."""
     rows = rows or records(repeat, rows=plan.rows)
-    one = Vectorised(model=model, records=rows, plan=plan, codec=CODEC, seed=4 + repeat, recipe=recipe)
-    one.resident = Resident.of(one.form, one.drawing, one.traced_codec) if stay else None
-    return one
+    return CompiledEngine(model=model, records=rows, plan=plan, codec=CODEC, seed=4 + repeat, recipe=recipe, stay=stay)
 
 
 def repeats_of(model, plan, count):
@@ -134,7 +133,7 @@ def test_one_program_is_compiled_however_many_runs_and_repeats_there_are(caplog)
 def test_rounds_that_do_not_fit_one_call_are_several_of_one_compiled_program(monkeypatch, caplog):
     model, runs = MODELS["logistic"], [RunOfSweep(repeat, recipe) for repeat in (0, 1) for recipe in varied(PLAN)]
     (whole,) = looks_at(model, PLAN, runs, repeats=2, every=5)
-    monkeypatch.setattr(resident_sweep, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(sweep, "MOST_ROUNDS", 3)
     (parts,), programs = compiled(caplog, lambda: looks_at(model, PLAN, runs, repeats=2, every=5))
     assert all(map(np.array_equal, whole.parameters, parts.parameters))
     assert programs == 1
@@ -144,9 +143,9 @@ def test_rounds_that_do_not_fit_one_call_are_several_of_one_compiled_program(mon
 def test_what_is_drawn_for_a_round_is_about_what_is_counted(changed):
     """What rows are chosen by is counted, too, and is gone when they are chosen."""
     repeats = repeats_of(MODELS["logistic"], replace(PLAN, **changed), 4)
-    drawn, _ = resident_sweep.drawn_together(repeats, range(1), 1, 1)
+    drawn, _ = sweep.drawn_together(repeats, range(1), 1, 1)
     used = sum(one.nbytes for one in drawn) + 8 * drawn.rows[0].nbytes  # and the batches of each run
-    counted = resident_sweep.drawn_bytes(repeats[0].engine)
+    counted = sweep.drawn_bytes(repeats[0].engine)
     lanes = drawn.keep.size // 4  # of each repeat
     chosen_by = 4 * lanes * 32 * repeats[0].engine.resident.drawer.cells
     assert used <= counted - chosen_by <= 1.3 * used
@@ -154,10 +153,10 @@ def test_what_is_drawn_for_a_round_is_about_what_is_counted(changed):
 
 def test_a_look_takes_calls_of_one_size_within_the_limit(monkeypatch):
     here = engine(MODELS["logistic"], PLAN, Recipe.of(PLAN), 0)
-    sizes = {every: resident_sweep.rounds_in_a_call(here, every) for every in (1, 64, 65, 100, 130)}
+    sizes = {every: sweep.rounds_in_a_call(here, every) for every in (1, 64, 65, 100, 130)}
     assert sizes == {1: 1, 64: 64, 65: 33, 100: 50, 130: 44}
-    monkeypatch.setattr(resident_sweep, "MOST_BYTES", 10 * resident_sweep.drawn_bytes(here))
-    assert resident_sweep.rounds_in_a_call(here, 64) == 10  # seven calls
+    monkeypatch.setattr(sweep, "MOST_BYTES", 10 * sweep.drawn_bytes(here))
+    assert sweep.rounds_in_a_call(here, 64) == 10  # seven calls
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
@@ -184,12 +183,12 @@ def test_rows_that_are_not_finite_in_one_repeat_are_guarded_in_all():
     spoilt.features[::3, 7] = np.inf
     recipe = run.recipe
     each = [
-        Vectorised(model=model, records=rows, plan=plan, codec=CODEC, seed=4 + number, recipe=recipe)
+        CompiledEngine(model=model, records=rows, plan=plan, codec=CODEC, seed=4 + number, recipe=recipe)
         for number, rows in enumerate([records(0), spoilt])
     ]
     theirs = each[1].rounds(model.start(1), cohorts(1), first=1, every=5)
     for one in each:
-        one.resident = Resident.of(one.form, one.drawing, one.traced_codec)
+        one.resident = DeviceDrawing.of(one.drawing)
     (expected,) = [one.parameters for one in theirs]
     each[1].rounds_of[:] = 0
     repeats = [RepeatOfSweep(one, model.start(number), cohorts(number)) for number, one in enumerate(each)]
@@ -206,14 +205,14 @@ def test_runs_go_together_where_a_full_call_does_not_need_more_than_one_processo
     whole_updates = replace(recipe, clip=np.inf, noise=0.0, update_clip=1.0)
     assert not go_together(engine(model, PLAN, whole_updates, 0))
     long_rounds = engine(model, replace(PLAN, local_steps=40), recipe, 0)
-    drawn, in_lanes = resident_sweep.drawn_bytes(long_rounds), 8 * here.lanes * model.held(here.room)
-    assert drawn > 4 * rows > resident_sweep.drawn_bytes(here)
+    drawn, in_lanes = sweep.drawn_bytes(long_rounds), 8 * here.lanes * model.held(here.room)
+    assert drawn > 4 * rows > sweep.drawn_bytes(here)
     limits = [("MOST_BYTES", here, 4 * rows), ("MOST_BYTES", long_rounds, drawn), ("MOST_IN_LANES", here, in_lanes)]
     for name, one, least in limits:
         with monkeypatch.context() as limited:
-            limited.setattr(resident_sweep, name, least)
+            limited.setattr(sweep, name, least)
             assert go_together(one)
-            limited.setattr(resident_sweep, name, least - 1)
+            limited.setattr(sweep, name, least - 1)
             assert not go_together(one)
     monkeypatch.setattr(here.resident, "mesh", object())  # rounds that are spread over several processors
     assert not go_together(here)
@@ -242,7 +241,7 @@ def test_the_kernel_that_takes_the_lanes_of_one_run_is_not_used_for_several(monk
     monkeypatch.setattr(fused, "dense_step", used)
     model, plan = mlp(40, (512,)), replace(PLAN, sampling="partition")
     one, recipe = engine(model, plan, Recipe.of(plan), 0), Recipe.of(plan)
-    one.form = one.resident.form = replace(one.form, shortcuts=replace(one.form.shortcuts, kernels=True))
+    one.form = replace(one.form, shortcuts=replace(one.form.shortcuts, kernels=True))
     with pytest.raises(UsedError):  # as on a GPU, for one run
         next(one.rounds(model.start(0), cohorts(0), first=1))
     one.rounds_of[:] = 0
@@ -258,4 +257,25 @@ def test_only_a_lone_accelerator_mixes_repeats(monkeypatch):
 
     for platforms, mixed in ((["cpu"], False), (["gpu"], True), (["gpu", "gpu"], False)):
         monkeypatch.setattr(jax, "devices", lambda platforms=platforms: [*map(Processor, platforms)])
-        assert resident_sweep.mixes_repeats() is mixed
+        assert sweep.mixes_repeats() is mixed
+
+
+def here(model=MODELS["logistic"], recipe=None):
+    return engine(model, PLAN, recipe, 0, stay=None)
+
+
+def test_what_is_no_dense_stack_or_weighs_its_rows_is_trained_by_itself():
+    assert sweeps(here())
+    assert not sweeps(here(replace(MODELS["logistic"], widths=())))
+    assert not sweeps(here(recipe=replace(Recipe.of(PLAN), clip=np.inf, noise=0.0, update_clip=1.0)))
+
+
+def test_runs_are_one_call_on_one_cpu_alone():
+    """Elsewhere the compiler adds in another order for another number of runs, and several processors share a round."""
+    one = here()
+    (cpu,) = one.processors
+    assert sweeps(one)
+    one.processors = [SimpleNamespace(platform="gpu")]
+    assert not sweeps(one)
+    one.processors = [cpu, cpu]
+    assert not sweeps(one)

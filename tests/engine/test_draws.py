@@ -11,8 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from choral.backends.resident import Resident
-from tests.backends.test_vectorised import PLAN, engine, start
+from tests.engine.test_compiled import PLAN, engine, start
 
 COHORTS = [[0, 1, 2], [3, 4], [5, 6, 7, 8, 11], [0, 9], [1, 10, 11]]
 PLANS = {
@@ -24,9 +23,7 @@ PLANS = {
 
 def of_plan(name, *, stay=None):
     """The sum of a round and the model after five rounds, as text; `stay` makes one processor draw."""
-    one = engine(PLANS[name], lanes=2)
-    if stay:
-        one.resident = Resident.of(one.form, one.drawing, one.traced_codec)
+    one = engine(PLANS[name], lanes=2, stay=stay)
     total = one.train(start(), 2, np.arange(12), np.arange(12) != 5).total
     *_, last = one.rounds(start(), [np.array(cohort) for cohort in COHORTS], first=4, every=3)
     return [total.tobytes().hex(), last.parameters.tobytes().hex(), one.rounds_of.tolist()]
@@ -57,7 +54,7 @@ def others(script, count, **variables):
 def test_four_processors_of_one_process_give_the_integers_of_the_host():
     script = """
         import json
-        from tests.backends.test_resident import PLANS, engine, of_plan
+        from tests.engine.test_draws import PLANS, engine, of_plan
         assert engine().resident.width == 4
         print(json.dumps({name: of_plan(name) for name in PLANS}))
     """
@@ -70,7 +67,7 @@ def test_two_processes_with_two_processors_each_give_the_integers_of_the_host():
     script = f"""
         import json, sys, jax
         jax.distributed.initialize("127.0.0.1:{free_port()}", num_processes=2, process_id=int(sys.argv[1]))
-        from tests.backends.test_resident import PLANS, engine, of_plan
+        from tests.engine.test_draws import PLANS, engine, of_plan
         assert engine().resident.width == 4 and len(jax.local_devices()) == 2
         print(json.dumps({{name: of_plan(name) for name in PLANS}}))
     """
