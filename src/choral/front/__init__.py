@@ -81,7 +81,6 @@ class SettingsByName(TypedDict, total=False):
     colluders: int | None
     participation: Participation | None
     secure_sum: SumKind | None
-    packed: bool | None
     robust: bool | None
     deadline: float | None
     server: StepName | None

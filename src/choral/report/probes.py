@@ -7,11 +7,11 @@ from pathlib import Path
 from choral.core.codec import Codec
 from choral.core.errors import ConfigError
 from choral.core.messages import Turn
-from choral.core.probes import probe_seed
+from choral.probes.projections import probe_seed
+from choral.probes.rules import Suspicion
 from choral.record import ProbeLine, RunRecord, read_probes, read_run
 from choral.report import parts, words
 from choral.report.markup import Markup, element, together
-from choral.robust import Suspicion
 from choral.run.guard import Guard, seed_from
 
 MOST_SHOWN = 12

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar, cast
@@ -328,7 +328,7 @@ def _made_of(record: RunRecord) -> Markup:
     rows: Sequence[tuple[str, str]] = (
         ("plan", _pairs(about.plan.to_dict())),
         ("plan digest", about.plan_digest),
-        ("secure sum", _pairs(asdict(about.secure_sum)) if about.secure_sum else "none"),
+        ("secure sum", _pairs(about.secure_sum.described) if about.secure_sum else "none"),
         (
             "data",
             f"{data.source}: {words.count(data.rows, 'record')} with {data.features} features "
