@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
     from choral import config
     from choral.run.opened import opened
     from choral.tables.cells import Format
-    from choral.tables.sources import read_one
+    from choral.tables.sources import Reading, read_one
 
     result = opened(args.folder, encoder=args.encoder)
     data = config.parse(result.record.about.job).data
     written = Format(**{name: getattr(args, name) for name in FORMAT})
-    table = read_one(args.rows, written.over(data.written), shape=data.row_shape, label=data.label)
+    table = read_one(args.rows, Reading(written=written.over(data.written), row_shape=data.row_shape, label=data.label))
     return predictions.show(result, data.label, table, out=args.out, as_json=args.json)
