@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-# Core: what a user gets. Dev: what the tests need in addition. Each is installed once, from the hashes of its lock, which
+# Core: what a user gets. Dev: what the tests need in addition, and the lab. Each is installed once, from the hashes of its lock, which
 # is complete: pip need not look for dependencies, and some versions of it would look for newer ones.
 .venv/core: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'choral needs Python 3.11 or newer: make PYTHON=python3.11 ...' >&2; exit 1; }
@@ -19,9 +19,10 @@ help:            ## this list
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/dev: requirements-dev.lock .venv/core
+.venv/dev: requirements-dev.lock lab/pyproject.toml .venv/core
 	@echo 'adding what the tests need (once) ...'
 	@$(PIP) install -q --no-deps --require-hashes -r requirements-dev.lock
+	@$(PIP) install -q --no-deps --no-build-isolation -e ./lab
 	@touch $@
 
 demo: .venv/core   ## set up and run the main job
@@ -38,7 +39,7 @@ test-flower:       ## the tests of deployments with another version of Flower, a
 	@test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
 	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --require-hashes -r requirements.lock
 	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --require-hashes -r requirements-dev.lock
-	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e . 'flwr==$(FLOWER)'
+	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e . -e ./lab 'flwr==$(FLOWER)'
 	.venv-flower/bin/python -m pytest -n auto --dist worksteal -m 'not long' tests/backends tests/deploy
 
 browser:           ## Chromium, for the tests that look at pages (Debian's package, as root); .ci/run needs it
@@ -56,16 +57,17 @@ format: .venv/dev  ## rewrite the code in the house's form
 	$(BIN)/ruff check --fix .
 
 bench-setup: .venv/dev ## install the peers, each into its own environment under .bench
-	$(BIN)/python -m bench.setup
+	cd lab && ../$(BIN)/python -m bench.setup
 
 bench: bench-setup ## every figure, next to the peers
-	$(BIN)/python -m bench
+	cd lab && ../$(BIN)/python -m bench
 
 bench-quick: bench-setup ## the same in a few minutes
-	$(BIN)/python -m bench --quick
+	cd lab && ../$(BIN)/python -m bench --quick
 
-.venv/docs: requirements-docs.lock .venv/core
+.venv/docs: requirements-docs.lock lab/pyproject.toml .venv/core
 	@$(PIP) install -q --no-deps --require-hashes -r requirements-docs.lock
+	@$(PIP) install -q --no-deps --no-build-isolation -e ./lab
 	@touch $@
 
 docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted((ROOT / "src" / "choral").rglob("*.py"))
+SOURCES = sorted([*(ROOT / "src/choral").rglob("*.py"), *(ROOT / "lab/src/choral_lab").rglob("*.py")])
 
 
 def run(*command, cwd):
@@ -23,13 +23,16 @@ def run(*command, cwd):
 
 @pytest.fixture
 def copy_of_the_house(tmp_path):
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
+    for folder in ("src", "lab/src"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
 def lint_imports(house):
-    script = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports_command as c; c()"
+    script = (
+        "import sys; sys.path[:0] = ['src', 'lab/src']; from importlinter.cli import lint_imports_command as c; c()"
+    )
     arguments = [sys.executable, "-c", script, "--no-cache"]
     return subprocess.run(arguments, cwd=house, capture_output=True, text=True, timeout=300)
 
@@ -37,13 +40,17 @@ def lint_imports(house):
 def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     clean = lint_imports(copy_of_the_house)
     assert clean.returncode == 0, clean.stdout + clean.stderr
-    for room in ("core/errors.py", "paper/figures.py"):
-        with (copy_of_the_house / "src/choral" / room).open("a") as file:
-            file.write("\nimport choral.tables.records\n")
+    planted_in = {"src/choral/core/errors.py": "choral.tables.records\nimport choral_lab.audit"}
+    planted_in["lab/src/choral_lab/paper/figures.py"] = "choral.tables.records"
+    for path, imported in planted_in.items():
+        with (copy_of_the_house / path).open("a") as file:
+            file.write(f"\nimport {imported}\n")
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
     assert "choral.core is not allowed to import choral.tables" in planted.stdout
-    assert "choral.paper is not allowed to import choral.tables" in planted.stdout  # the front doors are enough for it
+    # The front doors are enough for the paper, and a product that needs its laboratory is none.
+    assert "choral_lab.paper is not allowed to import choral.tables" in planted.stdout
+    assert "choral is not allowed to import choral_lab" in planted.stdout
 
 
 def unasked_imports(text, available, seen=None):
@@ -62,7 +69,10 @@ def unasked_imports(text, available, seen=None):
         for name in names:
             if name.split(".")[0] not in available | asked:
                 found.add(name.split(".")[0])
-            own = [folder / f"{name.replace('.', '/')}.py" for folder in (ROOT / "src", ROOT)]
+            own = [
+                folder / f"{name.replace('.', '/')}.py"
+                for folder in (ROOT / "src", ROOT / "lab/src", ROOT / "lab", ROOT)
+            ]
             for path in (one for one in own if one.exists() and one not in seen):
                 seen.add(path)
                 found |= unasked_imports(path.read_text(), available | asked, seen)
@@ -72,14 +82,15 @@ def unasked_imports(text, available, seen=None):
 def test_no_test_needs_a_package_that_the_lock_lacks_only_to_be_collected():
     # PyTorch is in no lock. One module of helpers imported it, and `make test` ended there on a machine without it.
     locked = set(map(canonicalize_name, pins("requirements-dev.lock")))
-    available = {"choral", "tests", "bench", "docs", "examples", "tools", *sys.stdlib_module_names}
+    own = {"choral", "choral_lab", "tests", "lab", "bench", "docs", "examples", "tools"}
+    available = {*own, *sys.stdlib_module_names}
     for module, distributions in metadata.packages_distributions().items():
         if any(canonicalize_name(one) in locked for one in distributions):
             available.add(module)
     for text in ("import torch", "from torch import nn", "from choral.learning import torch_steps"):
         assert unasked_imports(text, available) == {"torch"}
         assert not unasked_imports(f'torch = pytest.importorskip("torch")\n{text}', available)
-    files = (ROOT / "tests").rglob("*.py")
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "lab/tests").rglob("*.py")]
     found = {str(path.relative_to(ROOT)): unasked_imports(path.read_text(), available) for path in files}
     assert {name: one for name, one in found.items() if one} == {}
 
@@ -199,14 +210,14 @@ def private_touches(tests):
 
 def test_tests_take_little_that_is_private_and_the_count_only_falls(tmp_path):
     (tmp_path / "test_planted.py").write_text(
-        "from choral.core.roots import _low, high\n"
+        "from choral.core.zcdp import _low, high\n"
         "agent._train(self._own)\n"
         "monkeypatch.setattr(module, '_LOOK', 0.0)\n"
         "monkeypatch.setattr('choral.deploy.services._LOOK', 0.0)\n"
         "os._exit(0); agent.__class__\n"
     )
     assert sorted(touch.split()[1] for touch in private_touches(tmp_path)) == ["_LOOK", "_LOOK", "_low", "_train"]
-    found = list(private_touches(ROOT / "tests"))
+    found = [*private_touches(ROOT / "tests"), *private_touches(ROOT / "lab/tests")]
     assert len(found) <= MOST_PRIVATE, "\n".join(found)
 
 

@@ -2,46 +2,43 @@
 
 import ast
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCE, TESTS = ROOT / "src" / "choral", ROOT / "tests"
+# Each package with its tests: the product, and the lab next to it.
+HOUSES = {ROOT / "src" / "choral": ROOT / "tests", ROOT / "lab" / "src" / "choral_lab": ROOT / "lab" / "tests"}
 
 # Modules that no test imports, and what does test them.
 EXEMPT = {
     "choral.cli.": "verbs are tested by the words that people type: tests/cli, tests/report/test_verbs.py and others",
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
-    "choral.config.unit_settings": "tests/test_config.py and tests/run/test_device_unit.py: what does not go together",
-    "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
-    "choral.backends.compiled_rounds": "the programs of choral.backends.resident: tests/backends/test_resident.py",
-    "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",
     "choral.backends.flower.enclosed": "a process, started in tests/backends/test_flower_strangers.py",
-    "choral.backends.flower.tasks": "the loop of the conductor's process",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
-    "choral.record.questions": "the register's records, written and read again by tests/run/test_inquiry.py",
-    "choral.run.enrolled": "devices of a study file, read and refused in tests/run/test_agreement.py",
-    "choral.run.watch": "a callback of one line; tests/cli/test_terminal.py sees its bars",
 }
 
 
 def modules():
-    for file in sorted(SOURCE.rglob("*.py")):
-        if file.stem not in ("__init__", "__main__"):
-            yield file.relative_to(SOURCE).with_suffix("").parts
+    """The name of every module, with where a test file of its name would be."""
+    for source, tests in HOUSES.items():
+        for file in sorted(source.rglob("*.py")):
+            if file.stem not in ("__init__", "__main__"):
+                name = ".".join(file.relative_to(source.parent).with_suffix("").parts)
+                yield name, has_a_file_of_its_name(tests, file.relative_to(source).with_suffix("").parts)
 
 
-def has_a_file_of_its_name(parts):
-    """As tests/protocol/test_bonds.py for choral.core.bonds; deeper names are joined, as test_flower_gate.py."""
+def has_a_file_of_its_name(tests, parts):
+    """As tests/protocol/test_bonds.py for choral.core.terms; deeper names are joined, as test_flower_gate.py."""
     room, rest = (parts[:1], parts[1:]) if len(parts) > 1 else ((), parts)
-    return TESTS.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
+    return tests.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
 
 
 @cache
 def called_directly():
     """All that tests import from choral, by its full name."""
     called = set()
-    for file in TESTS.rglob("*.py"):
+    for file in chain.from_iterable(tests.rglob("*.py") for tests in HOUSES.values()):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 called |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
@@ -54,16 +51,15 @@ def test_every_module_has_its_tests_or_a_reason_why_they_are_elsewhere():
     called, groups = called_directly(), tuple(name for name in EXEMPT if name.endswith("."))
     untested = [
         name
-        for parts in modules()
-        if (name := ".".join(("choral", *parts))) not in called
-        if not has_a_file_of_its_name(parts) and name not in EXEMPT and not name.startswith(groups)
+        for name, mirrored in modules()
+        if name not in called and not mirrored and name not in EXEMPT and not name.startswith(groups)
     ]
     assert untested == [], "write a test file of that name, or say in EXEMPT what tests it"
 
 
 def test_every_reason_is_still_needed():
-    called, names = called_directly(), {".".join(("choral", *parts)): parts for parts in modules()}
-    lacking = [name for name, parts in names.items() if name not in called and not has_a_file_of_its_name(parts)]
+    called = called_directly()
+    lacking = [name for name, mirrored in modules() if name not in called and not mirrored]
     unneeded = [
         reason
         for reason in EXEMPT

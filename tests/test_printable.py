@@ -7,10 +7,10 @@ import pytest
 
 from choral.core.errors import ChoralError, ConfigError, TrustError
 from choral.core.printable import escaped, fault_of_name, fault_of_word, is_shown
-from choral.deploy.enrolment import Invitation, prepare, read_card
-from choral.deploy.policy import Policy
-from choral.deploy.site import Home
-from choral.run.names import require_device_name
+from choral.deploy.approving import approve
+from choral.deploy.enrolment import prepare, read_card
+from choral.deploy.home import Home, Invitation, Policy
+from choral.run.agreement import require_device_name
 from tests.run.consortium import JOB, Consortium
 
 CYRILLIC_O = "\u043e"
@@ -103,11 +103,10 @@ def test_no_home_and_no_card_has_such_a_name(name, tmp_path):
 def test_a_card_that_an_older_choral_made_with_a_comma_in_its_name_is_not_enrolled(tmp_path, monkeypatch):
     made = Consortium(tmp_path)
     with monkeypatch.context() as older:
-        older.setattr("choral.deploy.site.require_device_name", lambda _: None)
+        older.setattr("choral.deploy.home.require_device_name", lambda _: None)
         home = Home.join(tmp_path / "new", made.invitation, "hill, lake")
-    from choral.deploy.enrolment import card_text
 
-    (tmp_path / "new.card").write_text(card_text(home.card()))
+    (tmp_path / "new.card").write_text(home.card().text)
     with pytest.raises(ConfigError, match=r"CH102 .*comma"):
         read_card(tmp_path / "new.card")
 
@@ -129,7 +128,7 @@ def test_a_new_study_with_such_a_name_is_neither_made_nor_approved(tmp_path, old
     assert old in text
     (tmp_path / "study.toml").write_text(text.replace(old, new))
     with pytest.raises((ConfigError, TrustError), match=f"CH102 .*{reported}"):
-        made.homes["hill"].approve(tmp_path / "study.toml", Policy(epsilon=4.0, delta=1e-4), made.tables["hill"])
+        approve(made.homes["hill"], tmp_path / "study.toml", Policy(epsilon=4.0, delta=1e-4), made.tables["hill"])
     if old in JOB and "name" in old:
         (tmp_path / "choral.toml").write_text(JOB.replace(old, new))
         with pytest.raises(ConfigError, match=f"CH102 .*{reported}"):

@@ -28,7 +28,7 @@ DRAWN: dict[str, Callable[[], str]] = {
 def drawn() -> dict[Path, str]:
     """Every drawing by the file that holds it."""
     own = {PICTURES / f"{name}.svg": draw() for name, draw in DRAWN.items()}
-    return own | {ROOT / "paper" / name: text for name, text in figures.of_the_paper().items()}
+    return own | {ROOT / "lab/paper" / name: text for name, text in figures.of_the_paper().items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pictures of what was measured: one recorded run in docs/pictures/run, and the reproduction in paper/."""
+"""Pictures of what was measured: one recorded run in docs/pictures/run, and the reproduction in lab/paper/."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from choral.report.charts import Axis, Series, alone, line_chart
 from choral.report.markup import Markup, element
-from choral.research.panels import chart_of
+from choral_lab.research.panels import chart_of
 from docs.drawings.shapes import bars, paragraph, sheet, words
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def ledger() -> str:
 
 def accuracy() -> str:
     """Accuracy against a proved ε, with each device alone and without privacy, as the reproduction measured it."""
-    found = json.loads((ROOT / "paper/tradeoff-network.json").read_text())
+    found = json.loads((ROOT / "lab/paper/tradeoff-network.json").read_text())
     points = [(float(epsilon), one["test_accuracy"]) for epsilon, one in found["proved"].items()]
     said = next(iter(found["proved"].values()))["privacy"]
     claim = said["proved_against_everyone"]
@@ -133,7 +133,7 @@ def guesses(epsilon: float = 2.0) -> str:
 def of_the_paper() -> dict[str, str]:
     """Every chart of the reproduction by its file's name, drawn from the results that were measured."""
     drawn = {}
-    for path in [*sorted((ROOT / "paper").glob("*-*.json")), ROOT / "paper/bounds.json"]:
+    for path in [*sorted((ROOT / "lab/paper").glob("*-*.json")), ROOT / "lab/paper/bounds.json"]:
         for number, panel in enumerate(json.loads(path.read_text())["panels"], start=1):
             drawn[f"{path.stem}-{number}.svg"] = alone(chart_of(panel))
     return drawn

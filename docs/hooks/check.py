@@ -13,6 +13,7 @@ from typing import Any
 
 # A block's language -> the function of tests/test_docs.py that executes it.
 EXECUTED = {"bash": "run_bash", "console": "run_console", "python": "run_python", "toml": "run_toml"}
+SOURCES = {"src": "choral", "lab/src": "choral_lab"}  # folder -> its package: the product, and the lab next to it
 SHOWN = "text"  # formulas and forms: nothing to run
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.M | re.S)
 FOREIGN = re.compile(r'<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|srcset|href)="(?:https?:)?//[^"]*"', re.I)
@@ -59,14 +60,20 @@ def _indented(text: str) -> Iterator[int]:
             yield number
 
 
+def sources(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """The parts of every module's name, with its file: those of choral first, then those of the lab."""
+    for folder, package in SOURCES.items():
+        for path in sorted((root / folder / package).rglob("*.py")):
+            yield path.relative_to(root / folder).with_suffix("").parts, path
+
+
 def undocumented(root: Path) -> list[str]:
     """Public modules, classes, functions and methods without a docstring; names of the front door that are nowhere."""
-    source = root / "src"
     faults = []
-    for path in sorted((source / "choral").rglob("*.py")):
-        module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+    for parts, path in sources(root):
+        module = ".".join(parts).removesuffix(".__init__")
         faults += [f"{name} has no docstring" for name in _silent(ast.parse(path.read_text()), module)]
-    return faults + [f"choral.{name} is public and defined nowhere" for name in _nowhere(source)]
+    return faults + [f"choral.{name} is public and defined nowhere" for name in _nowhere(root / "src")]
 
 
 def _silent(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Pages that are made from the code when the site is built: error codes, the reference, the verbs' help.
 
 A page that a person wrote can show a file of the repository: `<!-- file: examples/one_round.py -->` becomes its text.
-It can also show the charts in paper/, which lie outside the pages.
+It can also show the charts in lab/paper/, which lie outside the pages.
 A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.core.errors`, its story in
-src/choral/core/errors.toml, a function's in its docstring, a flag's in its parser.
+src/choral/errors.toml, a function's in its docstring, a flag's in its parser.
 """
 
 import ast
@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from check import codes, front_door  # next to this file, where mkdocs looks for imports
+from check import SOURCES, codes, front_door, sources  # next to this file, where mkdocs looks for imports
 
 ABOUT_ERRORS = """\
 Each error is one line: code, place, what is wrong, why, and the way out. It never shows a data value. Exit status 2
 means that the input can't be used and nothing was started; 1 means that a run that was started has ended."""
 FILE = re.compile(r"^<!-- file: (\S+) -->$", re.M)
-ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have their own page
+ROOMS_LEFT_OUT = ("cli", "verbs", "__main__", "__init__")  # the verbs have their own page
 
 
 def families(root: Path) -> dict[str, tuple[str, int, str]]:
@@ -66,8 +66,7 @@ def error_page(code: str, line: str, story: dict[str, str], family: tuple[str, i
 def modules(root: Path) -> dict[str, list[str]]:
     """Room -> its public modules, the room itself first."""
     found: dict[str, list[str]] = {}
-    for path in sorted((root / "src/choral").rglob("*.py")):
-        parts = path.relative_to(root / "src").with_suffix("").parts
+    for parts, _ in sources(root):
         inner = parts[:-1] if parts[-1] == "__init__" else parts
         if len(inner) > 1 and inner[1] not in ROOMS_LEFT_OUT and not inner[-1].startswith("_"):
             found.setdefault(inner[1], []).append(".".join(inner))
@@ -77,8 +76,8 @@ def modules(root: Path) -> dict[str, list[str]]:
 def raised_by(root: Path) -> dict[str, list[str]]:
     """Code -> the modules that raise it."""
     found: dict[str, list[str]] = {}
-    for path in sorted((root / "src/choral").rglob("*.py")):
-        module = ".".join(path.relative_to(root / "src").with_suffix("").parts).removesuffix(".__init__")
+    for parts, path in sources(root):
+        module = ".".join(parts).removesuffix(".__init__")
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         for code in texts & codes(root).keys() if module != "choral.core.errors" else ():
             found.setdefault(code, []).append(module)
@@ -90,8 +89,8 @@ def front_page(root: Path) -> str:
     lines = [
         "# The Python interface",
         "",
-        "This page lists what `import choral` offers. [`choral.research`](rooms/research.md) is for experiments. All",
-        "other packages ([rooms](rooms.md)) are for those who build on choral.",
+        "This page lists what `import choral` offers. [`choral_lab.research`](rooms/research.md) of choral-lab is for",
+        "experiments. All other packages ([rooms](rooms.md)) are for those who build on choral.",
         "",
     ]
     options = ["    options:", "      heading_level: 3", "      show_root_toc_entry: false", ""]
@@ -108,17 +107,16 @@ def room_index(root: Path) -> str:
         "A room is a package. ARCHITECTURE.md in the repository shows which of them may import which.",
         "",
     ]
-    for room in modules(root):
-        folder = root / "src/choral" / room
-        text = (folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")).read_text()
-        first = (ast.get_docstring(ast.parse(text)) or "").splitlines()[0]
-        lines.append(f"- [`choral.{room}`](rooms/{room}.md): {first}")
+    texts = {".".join(parts).removesuffix(".__init__"): path.read_text() for parts, path in sources(root)}
+    for room, (name, *_) in modules(root).items():
+        first = (ast.get_docstring(ast.parse(texts[name])) or "").splitlines()[0]
+        lines.append(f"- [`{name}`](rooms/{room}.md): {first}")
     return "\n".join(lines) + "\n"
 
 
-def room_page(room: str, names: list[str]) -> str:
+def room_page(names: list[str]) -> str:
     """All public modules of a room."""
-    lines = [f"# choral.{room}", ""]
+    lines = [f"# {names[0]}", ""]
     for name in names:
         lines += [f"::: {name}", ""]
     return "\n".join(lines)
@@ -145,7 +143,7 @@ def verbs_page() -> str:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """(place in the site, Markdown) of every page that is made here."""
-    explained = tomllib.loads((root / "src/choral/core/errors.toml").read_text())
+    explained = tomllib.loads((root / "src/choral/errors.toml").read_text())
     raisers = raised_by(root)
     yield "errors/index.md", error_index(root)
     for code, line in codes(root).items():
@@ -158,7 +156,7 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
     yield "reference/verbs.md", verbs_page()
     yield "reference/rooms.md", room_index(root)
     for room, names in modules(root).items():
-        yield f"reference/rooms/{room}.md", room_page(room, names)
+        yield f"reference/rooms/{room}.md", room_page(names)
 
 
 def decisions(docs: Path) -> list[str]:
@@ -184,9 +182,9 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' own type
     from mkdocs.structure.files import File
 
     root = Path(config.config_file_path).parent
-    sys.path.insert(0, str(root / "src"))
+    sys.path[:0] = [str(root / folder) for folder in SOURCES]
     os.environ["COLUMNS"] = "80"  # the width of a help text
-    charts = ((f"paper/{path.name}", path.read_text()) for path in sorted((root / "paper").glob("*.svg")))
+    charts = ((f"paper/{path.name}", path.read_text()) for path in sorted((root / "lab/paper").glob("*.svg")))
     for place, text in (*pages(root), *charts):
         files.append(File.generated(config, place, content=text))
     return files
@@ -199,4 +197,4 @@ def shown_files(text: str, root: Path) -> str:
 
 def on_page_markdown(markdown: str, config: Any, **_: Any) -> str:  # noqa: ANN401 - as above
     """Put the files in, and let links to charts lead to where the site has them."""
-    return shown_files(markdown, Path(config.config_file_path).parent).replace("](../paper/", "](paper/")
+    return shown_files(markdown, Path(config.config_file_path).parent).replace("](../lab/paper/", "](paper/")

@@ -15,7 +15,8 @@ from choral.config import parse
 from choral.core.errors import ChoralError
 from choral.core.keys import Identity
 from choral.deploy.certificates import node_key
-from choral.deploy.enrolment import card_of, study_of
+from choral.deploy.enrolment import study_of
+from choral.run.agreement import Enrolled
 from choral.run.planning import settle
 
 ROWS, SHAPE = 40, (4, 4)
@@ -110,7 +111,7 @@ def deploys(folder: Path, setting: str, pattern: str, declared: str) -> bool:
     """Whether three sites can agree on such a study, and one of them can read its own rows by it."""
     try:
         job = parse(job_text(folder, declared, setting, pattern), source=str(folder / "choral.toml"))
-        cards = [card_of(Identity.fresh(name), node_key()[1]) for name in ("one", "two", "three")]
+        cards = [Enrolled.of(Identity.fresh(name), node_key()[1]) for name in ("one", "two", "three")]
         study = study_of(job, cards, run="tried", address="localhost:9092", certificate="", server_key=bytes(32).hex())
         study.units_of(study.table_in(sorted(folder.glob(pattern))[0]))
     except ChoralError:

@@ -38,12 +38,8 @@ CASES: dict[str, dict[str, Any]] = {
     "S5: Poisson batches, the default": {},
     "S5 with persons as units": {"unit": "person", "rows_per_person": 2},
     "S5 with sites weighed by rows": {"weighing": "rows"},
-    "S6: whole-number noise": {"sampling": "partition", "local_steps": 1, "law": "skellam"},
+    "S6: whole-number noise": {"sampling": "partition", "local_steps": 1, "law": "discrete_gaussian"},
     "S7: noise once": ONCE,
-    "momentum, FedProx or a schedule, with S1 or S5": {"momentum": 0.9},
-    "the same with S4": {"unit": "device", "proximal": 0.5},
-    "the same with S6": {"sampling": "partition", "local_steps": 1, "law": "skellam", "momentum": 0.9},
-    "the same with S7": {**ONCE, "schedule": "cosine"},
 }
 
 

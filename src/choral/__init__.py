@@ -8,14 +8,11 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from choral.accounting.account import account as account
     from choral.accounting.calibrate import noise_for as noise_for
-    from choral.convergence_bounds import convergence as convergence
     from choral.core.errors import ChoralError as ChoralError
     from choral.core.ledger import Ledger as Ledger
     from choral.core.plan import Budget as Budget
     from choral.core.plan import Plan as Plan
     from choral.core.plan import SecureSum as SecureSum
-    from choral.core.zcdp import convert as convert
-    from choral.core.zcdp import rho_for as rho_for
     from choral.front import Trained as Trained
     from choral.front import fit as fit
     from choral.front import open_run as open
@@ -48,9 +45,8 @@ _ROOM_OF = {
     "SecureSum": "choral.core.plan",
     "Trained": "choral.front",
     "account": "choral.accounting.account",
-    "convergence": "choral.convergence_bounds",
     "fit": "choral.front",
-    "convert": "choral.core.zcdp",
+    "convert": "choral.accounting.conversions",
     "load": "choral.tables.sources",
     "load_adult": "choral.tables.sources",
     "model": "choral.learning.models.model:own",
@@ -60,13 +56,16 @@ _ROOM_OF = {
     "rehearsal": "choral.front",
     "rehearse": "choral.front",
     "resume": "choral.front",
-    "rho_for": "choral.core.zcdp",
+    "rho_for": "choral.accounting.conversions",
     "simulate": "choral.front",
     "study": "choral.front",
     "torch": "choral.learning.torch_door:own",
     "verify": "choral.report.verify",
     "write_report": "choral.report",
 }
+
+# What another distribution offers now, and its place there.
+_MOVED = {"convergence": "choral_lab.convergence_bounds.convergence", "research": "choral_lab.research"}
 
 __all__ = [
     "Budget",
@@ -80,7 +79,6 @@ __all__ = [
     "Trained",
     "__version__",
     "account",
-    "convergence",
     "convert",
     "fit",
     "load",
@@ -102,6 +100,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - each name has its own type, see TYPE_CHECKING above
+    if name in _MOVED:
+        raise ImportError(f"choral.{name} is {_MOVED[name]} now: run pip install ./lab in a checkout of choral.")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'choral' has no attribute {name!r}")
     room, _, inner = _ROOM_OF[name].partition(":")

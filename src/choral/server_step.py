@@ -8,7 +8,7 @@ dataclass with its numbers and the pair, and one line in STEPS.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,14 +179,16 @@ class AdaptiveClip:
         return move, {"log_clip": log_clip + change}
 
 
-STEPS: dict[str, type[ServerStep]] = {
+StepName = Literal["mean", "momentum", "nesterov", "averaged", "adam"]
+STEPS: dict[StepName, type[ServerStep]] = {
     "mean": Mean, "momentum": Momentum, "nesterov": Nesterov, "averaged": Averaged, "adam": Adam,
 }  # fmt: skip
 _BY_PLAN = {"adaptive clip": AdaptiveClip}  # nobody asks for it by name
-DEFAULT, MEAN = "mean", Mean()
+DEFAULT: StepName = "mean"
+MEAN = Mean()
 
 
-def step_of(name: str, numbers: Mapping[str, float | None], *, where: str = "") -> ServerStep:
+def step_of(name: StepName, numbers: Mapping[str, float | None], *, where: str = "") -> ServerStep:
     """The step of this name with the numbers that are given, or CH104 for a number that it does not use.
 
     >>> step_of("momentum", {"momentum": 0.5, "floor": None})

@@ -8,16 +8,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.backends.wire import Wire
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
 from choral.core.ledger import Ledger, Receipt
 from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
-from choral.deploy.site import Home
-from choral.deploy.site_status import status
+from choral.deploy.approving import approve
+from choral.deploy.home import Home, Policy
+from choral.deploy.status import status
 from choral.run.agreement import Agreement
 from tests.run.consortium import JOB, NAMES, Consortium, agents, as_server
 
@@ -228,9 +228,9 @@ def test_approving_an_old_study_again_does_not_make_its_turns_new(consortium):
     try:
         consortium.enrol()
         settings = Policy(epsilon=9.0, delta=1e-4)
-        home.approve(consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
+        approve(home, consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
         (consortium.study / "study.toml").write_text(old)
-        home.approve(consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
+        approve(home, consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
     finally:
         consortium.agreement = first
     with Agent(home) as agent:
@@ -268,7 +268,7 @@ def test_an_approval_caps_its_own_study_under_a_larger_limit_for_all(consortium)
     assert set(charged.values()) == {5}  # three, and two more for what fails
     assert "CH409" in codes
     home, policy = consortium.homes["hill"], Policy(epsilon=9.0, delta=1e-4)
-    reported = home.approve(consortium.study / "study.toml", policy, consortium.tables["hill"])
+    reported = approve(home, consortium.study / "study.toml", policy, consortium.tables["hill"])
     assert (reported.planned_rounds, reported.uploads) == (3, 5)
     assert Ledger.read(home.ledger_path).balance.reserved == reported.epsilon_uploads < 6.0
 
@@ -403,7 +403,7 @@ def test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_tha
     own = consortium.folder / "own.csv"
     own.write_text(consortium.tables["hill"].read_text())
     settings = Policy(epsilon=4.0, delta=1e-4)
-    home.approve(consortium.study / "study.toml", settings, own, record=True)
+    approve(home, consortium.study / "study.toml", settings, own, record=True)
     text = own.read_text()
     lines = [line.split(",") for line in text.split()]
     own.write_text("\n".join(",".join([*line, "new"]) for line in lines) + "\n")  # a column that nobody reads
@@ -451,7 +451,7 @@ def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):
 
 def test_what_is_not_of_the_protocol_is_answered_by_a_code_or_not_at_all(consortium):
     with Agent(consortium.homes["hill"]) as agent:
-        assert bytes(agent.answer(relay.HELLO)) == b"hill"
+        assert bytes(agent.answer(local_socket.HELLO)) == b"hill"
         terms = agent.study.terms
         newer = encode(Call(turn=FIRST))[:4] + b"\x63\x00" + bytes(40)  # protocol 99
         for junk, code in ((b"", "CH600"), (b"chrl", "CH600"), (b"x" * 100, "CH600"), (newer, "CH602")):
@@ -474,8 +474,11 @@ def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium,
     ):
         (consortium.folder / "faulty.csv").write_text(fault)
         with pytest.raises(TableError) as caught:
-            consortium.homes["hill"].approve(
-                consortium.study / "study.toml", Policy(epsilon=4.0, delta=1e-4), consortium.folder / "faulty.csv"
+            approve(
+                consortium.homes["hill"],
+                consortium.study / "study.toml",
+                Policy(epsilon=4.0, delta=1e-4),
+                consortium.folder / "faulty.csv",
             )
         errors.append(str(caught.value))
         (consortium.folder / "faulty.csv").unlink()

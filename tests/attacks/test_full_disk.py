@@ -8,7 +8,7 @@ import pytest
 from choral.core.ledger import Ledger
 from choral.core.messages import Turn
 from choral.deploy.agent import Agent
-from choral.deploy.site import Home
+from choral.deploy.home import Home
 from choral.learning.trainer import LocalTraining
 from tests.attacks.test_deployed_sites import attempt, charged
 from tests.run.consortium import Consortium

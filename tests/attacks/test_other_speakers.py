@@ -19,12 +19,12 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from choral.backends.flower.api import Api, key_bytes, signed
 from choral.backends.flower.parcels import KIND, parcel
-from choral.backends.relay import FRAME
+from choral.backends.local_socket import FRAME
 from choral.core.ledger import Ledger
 from choral.core.messages import Call, Close, Final, Turn, encode
-from choral.deploy.enrolment import AUTHORITY
+from choral.deploy.home import AUTHORITY
 from choral.deploy.local import LocalDeployment
-from choral.deploy.site_status import status
+from choral.deploy.status import status
 from choral.record import read_run
 from tests.run.consortium import JOB, NAMES, table
 

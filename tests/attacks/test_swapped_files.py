@@ -6,9 +6,9 @@ import pytest
 
 from choral.cli import approval, main
 from choral.core.errors import TrustError
-from choral.deploy import public_test
-from choral.deploy.comparing import last_drawn
-from choral.deploy.policy import Policy
+from choral.deploy import enrolment
+from choral.deploy.approving import accept, approve, last_drawn, propose
+from choral.deploy.home import Policy
 from choral.run.agreement import Agreement
 from tests.run.consortium import Consortium, table
 
@@ -122,14 +122,14 @@ def test_a_study_that_is_swapped_while_it_is_on_the_screen_is_not_approved(conso
 
 def test_what_is_recorded_is_the_study_that_was_shown_and_not_what_its_file_says_later(consortium, other):
     file, home = consortium.study / "study.toml", consortium.homes["hill"]
-    shown = home.propose(file, Policy(epsilon=20.0, delta=1e-4), consortium.tables["hill"])
+    shown = propose(home, file, Policy(epsilon=20.0, delta=1e-4), consortium.tables["hill"])
     text = file.read_text()
     file.write_text(other)
     with pytest.raises(TrustError, match="CH617"):
-        home.accept(shown)
+        accept(home, shown)
     assert not home.has_approved
     file.write_text(text)
-    home.accept(shown)
+    accept(home, shown)
     assert (
         approved_digest(home)
         == consortium.agreement.digest.hex()
@@ -139,11 +139,11 @@ def test_what_is_recorded_is_the_study_that_was_shown_and_not_what_its_file_says
 
 def test_a_swapped_table_is_not_the_one_that_is_approved(consortium):
     home, file = consortium.homes["hill"], consortium.tables["hill"]
-    shown = home.propose(consortium.study / "study.toml", Policy(epsilon=20.0, delta=1e-4), file)
+    shown = propose(home, consortium.study / "study.toml", Policy(epsilon=20.0, delta=1e-4), file)
     before = file.read_text()
     try:
         file.write_text(consortium.tables["lake"].read_text())
-        home.accept(shown)
+        accept(home, shown)
         assert home.approval.table == shown.held.table  # and an agent refuses any other (CH313)
     finally:
         file.write_text(before)
@@ -151,13 +151,13 @@ def test_a_swapped_table_is_not_the_one_that_is_approved(consortium):
 
 def test_what_the_screen_said_of_the_ledger_must_still_hold(consortium):
     home, file = consortium.homes["hill"], consortium.study / "study.toml"
-    shown = home.propose(file, Policy(epsilon=20.0, delta=1e-4), consortium.tables["hill"])
+    shown = propose(home, file, Policy(epsilon=20.0, delta=1e-4), consortium.tables["hill"])
     consortium.enrol()
-    home.approve(file, Policy(epsilon=9.0, delta=1e-4), consortium.tables["hill"], record=True)
+    approve(home, file, Policy(epsilon=9.0, delta=1e-4), consortium.tables["hill"], record=True)
     later = home.approval
     file.write_text(shown.text)
     with pytest.raises(TrustError, match="CH617"):
-        home.accept(shown)
+        accept(home, shown)
     assert home.approval == later and home.open_ledger(home.vault()).limit.epsilon == 9.0
 
 
@@ -192,5 +192,5 @@ def test_the_public_table_that_is_kept_is_the_one_that_was_checked(consortium, t
         return found
 
     monkeypatch.setattr(Agreement, "table_in", checked)
-    public_test.keep_test(consortium.study, public)
+    enrolment.keep_test(consortium.study, public)
     assert (consortium.study / "test.csv").read_bytes() == good

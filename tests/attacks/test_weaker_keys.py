@@ -4,14 +4,15 @@ import tomllib
 
 import pytest
 
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import PlanError, TrustError
 from choral.core.messages import AGREEING, LISTING, VERSION
+from choral.core.terms import WHOLE
 from choral.deploy.agent import Agent
-from choral.deploy.enrolment import card_text, enrol
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.enrolment import enrol
+from choral.deploy.home import Home, Policy
 from choral.deploy.root_log import root_log_of
-from choral.deploy.site import Home
 from choral.run.agreement import Agreement
 from tests.run.consortium import Consortium
 
@@ -39,7 +40,7 @@ def rewritten(consortium, change):
 
 def refusal(consortium, path, name="hill", **policy):
     with pytest.raises(TrustError) as refused:
-        consortium.homes[name].approve(path, Policy(**POLICY, **policy), consortium.tables[name], record=True)
+        approve(consortium.homes[name], path, Policy(**POLICY, **policy), consortium.tables[name], record=True)
     return refused.value
 
 
@@ -70,13 +71,17 @@ def test_another_site_without_an_offer_needs_the_owners_word(consortium, tmp_pat
     homes["lake"] = Home.join(tmp_path / "plain", consortium.invitation, "lake", plain=True)
     cards = [consortium.folder / f"{name}.plain.card" for name in homes]
     for path, home in zip(cards, homes.values(), strict=True):
-        path.write_text(card_text(home.card()))
+        path.write_text(home.card().text)
     study = enrol(consortium.study, cards)
     assert not study.hybrid and study.file.protocol == VERSION
     error = refusal(consortium, consortium.study / "study.toml")
     assert error.code == "CH610" and '"lake" offers no others' in str(error) and "--allow-card-keys" in str(error)
-    shown = consortium.homes["hill"].approve(
-        consortium.study / "study.toml", Policy(**POLICY, card_keys=True), consortium.tables["hill"], record=True
+    shown = approve(
+        consortium.homes["hill"],
+        consortium.study / "study.toml",
+        Policy(**POLICY, card_keys=True),
+        consortium.tables["hill"],
+        record=True,
     )
     assert not shown.hybrid
     with Agent(consortium.homes["hill"]) as agent:  # and it holds that word later, too
@@ -88,7 +93,7 @@ def test_hybrid_keys_with_a_card_that_does_not_offer_them_are_refused(consortium
     homes["lake"] = Home.join(tmp_path / "plain", consortium.invitation, "lake", plain=True)
 
     def swap(content):
-        card = tomllib.loads(card_text(homes["lake"].card()))
+        card = tomllib.loads(homes["lake"].card().text)
         content["devices"] = [card if one["id"] == "lake" else one for one in content["devices"]]
 
     error = refusal(consortium, rewritten(consortium, swap))
@@ -96,7 +101,7 @@ def test_hybrid_keys_with_a_card_that_does_not_offer_them_are_refused(consortium
 
 
 def test_a_site_without_ml_kem_offers_nothing_and_takes_no_such_study(consortium, tmp_path, monkeypatch):
-    for room in ("choral.deploy.site", "choral.core.hybrid"):
+    for room in ("choral.deploy.home", "choral.core.keys"):
         monkeypatch.setattr(f"{room}.available", lambda: False)
     assert Home.join(tmp_path / "old", consortium.invitation, "moor").card().offers == ()
     assert refusal(consortium, consortium.study / "study.toml").code == "CH611"
@@ -109,11 +114,11 @@ def test_an_approval_of_before_there_were_hybrid_keys_goes_on(consortium, tmp_pa
     }
     cards = [tmp_path / f"{name}.card" for name in homes]
     for path, home in zip(cards, homes.values(), strict=True):
-        path.write_text(card_text(home.card()))
+        path.write_text(home.card().text)
     enrol(consortium.study, cards)
     home = homes["hill"]
-    home.approve(
-        consortium.study / "study.toml", Policy(**POLICY, card_keys=True), consortium.tables["hill"], record=True
+    approve(
+        home, consortium.study / "study.toml", Policy(**POLICY, card_keys=True), consortium.tables["hill"], record=True
     )
     path = home.path / "approval.json"
     text = path.read_text().replace('"keys": true', '"keys": false').replace('"card_keys": true', '"card_keys": false')
@@ -128,22 +133,26 @@ def test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_wo
 ):
     cards = [consortium.folder / f"{name}.tree.card" for name in consortium.homes]
     for path, home in zip(cards, consortium.homes.values(), strict=True):
-        path.write_text(card_text(home.card()))
+        path.write_text(home.card().text)
     with monkeypatch.context() as small:
         small.setattr("choral.run.agreement.WHOLE_LISTS", 2)
         study = enrol(consortium.study, cards)
-        assert study.file.protocol == LISTING and study.trees and study.terms.trees and not study.hybrid
-        assert study.terms.roster_digest == study.terms.tree.root != study.roster.digest
+        assert study.file.protocol == LISTING and study.trees and study.terms.lists is not WHOLE and not study.hybrid
+        assert study.terms.roster_digest == study.terms.lists.tree.root != study.roster.digest
         error = refusal(consortium, consortium.study / "study.toml")
         assert error.code == "CH610" and "too many devices for others" in str(error)
         home = consortium.homes["hill"]
-        home.approve(
-            consortium.study / "study.toml", Policy(**POLICY, card_keys=True), consortium.tables["hill"], record=True
+        approve(
+            home,
+            consortium.study / "study.toml",
+            Policy(**POLICY, card_keys=True),
+            consortium.tables["hill"],
+            record=True,
         )
-        assert home.vault().memory.roster == study.terms.tree.root
+        assert home.vault().memory.roster == study.terms.lists.tree.root
         log = root_log_of(home)
         log.check(log)
-        assert (log.roster, log.roots) == (study.terms.tree.root.hex(), ())
+        assert (log.roster, log.roots) == (study.terms.lists.tree.root.hex(), ())
     # A study of three devices can't say that it is too large for better keys.
     with pytest.raises(PlanError, match=r"CH204 .*lists as trees for 3 devices"):
         Agreement.read(consortium.study / "study.toml")

@@ -15,11 +15,11 @@ import numpy as np
 import pandas
 import pytest
 
-from choral.backends.vectorised import Vectorised
 from choral.cli import training
 from choral.config import job_of
+from choral.engine.compiled import CompiledEngine
 from choral.record import read_run
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 from choral.run.folder import RunFolder
 from choral.run.planning import settle
 from choral.run.runs import Run
@@ -81,7 +81,7 @@ def reported(tmp_path, monkeypatch, capfd, caplog):
             total=np.rint(updates(self, parameters, number, cohort).sum(axis=0) / self.codec.grid).astype(int)
         )
 
-    monkeypatch.setattr(Vectorised, "train", total)
+    monkeypatch.setattr(CompiledEngine, "train", total)
 
     def run(rows, kind="simulation", compare=False):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
@@ -89,7 +89,7 @@ def reported(tmp_path, monkeypatch, capfd, caplog):
         run = Run(kind, settle(JOB, rows), folder=RunFolder.create(tmp_path / "run"), drop=0.1, compare=compare)
         with monkeypatch.context() as pinned:
             if kind == "rehearsal":
-                pinned.setattr(Vectorised, "updates", updates)
+                pinned.setattr(CompiledEngine, "updates", updates)
             assert training.follow(run, argparse.Namespace(quiet=False, json=False)) == 0
         files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
         said = {str(path.relative_to(tmp_path / "run")): path.read_bytes() for path in files}

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from choral.backends.vectorised import Vectorised
 from choral.config import parse
 from choral.core.codec import Codec
 from choral.core.plan import Plan
+from choral.engine.compiled import CompiledEngine
 from choral.learning.local import counted_update
 from choral.learning.models import binary, mlp
 from choral.learning.persons import model_of_units
@@ -49,7 +49,7 @@ def neighbours(seed):
 def moved(model, plan, recipe=None, seed=0):
     """How far each device's update moves when its one record is replaced and all randomness is replayed."""
     updates = [
-        Vectorised(
+        CompiledEngine(
             model=model, records=records, plan=plan, codec=Codec(grid=1.0, largest=1, cohort=2), seed=9, recipe=recipe
         ).updates(model.start(1), 1, np.arange(PAIRS))
         for records in neighbours(seed)
@@ -128,7 +128,7 @@ def test_the_smallest_noise_of_a_plan_is_there_in_full(noise):
         names=tuple(map(str, range(PAIRS))),
     )
     model = binary(FEATURES)
-    engine = Vectorised(
+    engine = CompiledEngine(
         model=model,
         records=records,
         plan=replace(PLAN, noise=noise, local_steps=4),

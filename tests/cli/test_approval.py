@@ -1,12 +1,11 @@
 """The approval screen: every ε stands with its rule, δ, adjacency and adversary, and the number to compare is last."""
 
 import re
-from dataclasses import replace
+from types import SimpleNamespace
 
 from choral.cli.approval import outcome, screen
-from choral.deploy.preview import Preview
 
-SHOWN = Preview(
+SHOWN = SimpleNamespace(
     study="heart", safety_number="1" * 60, own_number="417093", hybrid=True, device="hill",
     devices=("hill", "lake"), device_numbers=("2" * 60, "3" * 60),
     columns=("age", "pulse"), label="sick", classes=("no", "yes"), model="logistic", code_path="", code_sha256="",
@@ -15,12 +14,12 @@ SHOWN = Preview(
     unit="record", epsilon_sum_planned=None, sum_rule="S2", sum_adversary="a server that sees only sums",
     delta=1e-5, epsilon_a_round=0.29, epsilon_planned=1.11, uploads=5, epsilon_uploads=1.5, epsilon_spent_before=0.4,
     terms_before="", epsilon_limit=4.0, epsilon_sum_limit=None, epsilon_sum_spent_before=0.0, smallest_sum=3,
-    colluders=1, crowd=2, lying=True,
+    colluders=1, crowd=2, lying=True, probes=0, opened_turns=0, shape=(), encoder="", asks="",
 )  # fmt: skip
 
 
 def text(**changes):
-    return "\n".join(screen(replace(SHOWN, **changes)))
+    return "\n".join(screen(SimpleNamespace(**vars(SHOWN) | changes)))
 
 
 def test_costs_and_cap_name_rule_delta_adjacency_and_adversary():

@@ -7,7 +7,7 @@ import pytest
 
 from choral.cli import main
 from choral.cli.approval import agreed, compare, spaced
-from choral.deploy.comparing import DrawnNumber, check_of, drawn_for, keep_typed, last_drawn
+from choral.deploy.approving import DrawnNumber, check_of, drawn_for, keep_typed, last_drawn
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_an_additive_model_has_a_line_for_each_column_and_next_is_the_last(job, 
 
 
 def test_a_model_that_was_interrupted_is_resumed_and_pays_for_no_sum_twice(job, capsys, tmp_path, monkeypatch):
-    from choral.run.answer_register import AnswerRegister
+    from choral.run.modelling import AnswerRegister
 
     whole = json.loads(reported(capsys, "simulate", job, "--out", tmp_path / "whole", "--json")[1].splitlines()[-1])
     add = AnswerRegister.add

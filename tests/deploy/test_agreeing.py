@@ -4,7 +4,7 @@ import pytest
 
 from choral.core.errors import NotReadyError
 from choral.core.plan import SecureSum
-from choral.deploy.agreeing import MOST_AGREEMENTS, MOST_CALLS, KeyAgreements
+from choral.deploy.serving import MOST_AGREEMENTS, MOST_CALLS, KeyAgreements
 from tests.protocol.world import SilentTransport, World
 
 FIVE = SecureSum(cohort=5, smallest_sum=4, threshold=3, colluders=1)

@@ -14,14 +14,13 @@ from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
 from choral.deploy.asking import ask_terms, put
-from choral.deploy.public_test import keep_test
+from choral.deploy.enrolment import keep_test
 from choral.deploy.serving import run_folder
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
 from choral.run import study as settled_study
-from choral.run.answer_register import AnswerRegister
-from choral.run.answers import answered
-from choral.run.modelling import fit
+from choral.run.inquiry import answered
+from choral.run.modelling import AnswerRegister, fit
 from choral.run.places import Opened
 from choral.run.study import plan_of_questions
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table

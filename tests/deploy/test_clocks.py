@@ -12,7 +12,7 @@ import choral
 from choral.core import ledger as ledger_module
 from choral.core.errors import DeploymentError
 from choral.core.ledger import Ledger
-from choral.deploy import agent, certificates, site
+from choral.deploy import agent, approving, certificates
 from choral.deploy.enrolment import prepare
 from choral.deploy.services import serve_study
 from choral.record import read_run
@@ -24,13 +24,12 @@ from tests.run.consortium import JOB, Consortium, Sockets, agents
 ASK = {
     "backends/flower/reach.py": "is this clock right?",
     "backends/flower/api.py": "Flower's headers hold a signed time",
-    "privacy/ledger.py": "a stamp on every entry",
+    "core/ledger.py": "a stamp on every entry",
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",
     "run/folder.py": "stamps in the run's folder",
-    "deploy/serving.py": "the counters of a folder that was restored begin above those that were used",
-    "deploy/site.py": "a stamp on an approval",
-    "deploy/presence.py": "until when a server waits, for people to read",
+    "deploy/serving.py": "counters of a restored folder begin above those used; until when a server waits",
+    "deploy/approving.py": "a stamp on an approval",
 }
 ROOM = Path(choral.__file__).parent
 
@@ -65,7 +64,7 @@ def study(tmp_path):
 
 
 def test_clocks_that_jump_by_days_in_mid_round_change_nothing(study, monkeypatch):
-    for module in (ledger_module, agent, folder, site):
+    for module in (ledger_module, agent, approving, folder):
         monkeypatch.setattr(module, "datetime", jumping(1, -1))
     right, days = time.time, itertools.cycle((1, -1))
     monkeypatch.setattr(time, "time", lambda: right() + 86400 * next(days))

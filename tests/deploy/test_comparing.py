@@ -9,7 +9,15 @@ import pytest
 
 from choral.core.errors import StorageError, TrustError
 from choral.core.keys import digest, safety_number
-from choral.deploy.comparing import DIGITS, FILE, check_of, drawn_for, keep_typed, last_drawn, require_compared
+from choral.deploy.approving import (
+    DIGITS,
+    NUMBERS,
+    check_of,
+    drawn_for,
+    keep_typed,
+    last_drawn,
+    require_compared,
+)
 
 NAMES = ("harbour", "hill", "lake")
 
@@ -122,7 +130,7 @@ def test_what_was_typed_is_kept_until_another_study_is_read_or_the_owner_says_no
 def test_a_home_whose_number_was_drawn_by_an_earlier_version_is_read(homes):
     """compare.json of 0.2.0 has no numbers of others."""
     drawn = drawn_for(homes["hill"], "hill", ONE)
-    text = json.loads((homes["hill"] / FILE).read_text())
+    text = json.loads((homes["hill"] / NUMBERS).read_text())
     assert text == {"study": ONE.digest.hex(), "device": "hill", "others": ["harbour", "lake"], "number": drawn.number}
 
 

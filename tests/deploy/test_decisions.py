@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from choral.core.errors import ConfigError, TrustError
 from choral.deploy.certificates import check_signature, sign
-from choral.deploy.decisions import decide, excluded_by
+from choral.deploy.enrolment import decide, excluded_by
 from tests.run.consortium import NAMES, Consortium, Sockets, agents
 
 

@@ -12,7 +12,7 @@ from choral.cli import main
 from choral.core.errors import StorageError
 from choral.deploy import doctor
 from choral.deploy.doctor import examine
-from choral.deploy.site import Home
+from choral.deploy.home import Home
 from tests.run.consortium import Consortium
 
 

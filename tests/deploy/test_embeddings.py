@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from choral.core.errors import ConfigError, TableError, TrustError
-from choral.deploy.embeddings import FOLDER, KeepingEncoder
-from choral.deploy.site import Home
+from choral.deploy.approving import approve
+from choral.deploy.home import EMBEDDINGS, Home, KeepingEncoder
 from choral.record import read_run
 from choral.run.folder import read_parameters
 from choral.tables.cells import Format
@@ -35,7 +35,7 @@ def made(tmp_path_factory):
 
 
 def kept_in(home):
-    return sorted((home.path / FOLDER).glob("*")) if (home.path / FOLDER).exists() else []
+    return sorted((home.path / EMBEDDINGS).glob("*")) if (home.path / EMBEDDINGS).exists() else []
 
 
 def test_a_site_without_the_encoder_is_shown_which_file_it_needs(made):
@@ -122,14 +122,14 @@ def test_cells_that_are_read_in_another_way_have_their_own_embeddings(made, tmp_
 
 def test_the_approval_shows_the_encoder_and_a_file_that_changes_later_is_refused(made, tmp_path):
     from choral.cli.approval import screen
-    from choral.deploy.policy import Policy
+    from choral.deploy.home import Policy
 
     sites, file = made
     sites, own = sites.copy(tmp_path), tmp_path / "mine.onnx"
     own.write_bytes(file.read_bytes())
     home = sites.homes["hill"]
     policy = Policy(epsilon=4.0, delta=1e-4, encoder=str(own))
-    reported = home.approve(sites.study / "study.toml", policy, sites.tables["hill"], record=True)
+    reported = approve(home, sites.study / "study.toml", policy, sites.tables["hill"], record=True)
     text = "\n".join(screen(reported))
     assert f"{own} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})" in text
     assert reported.columns == ("age", "pulse", "smokes")  # what is read of the table, and not what is made of it

@@ -14,12 +14,13 @@ from choral.core.keys import Identity
 from choral.core.ledger import Ledger
 from choral.core.messages import LISTING
 from choral.core.terms import WHOLE_LISTS
-from choral.deploy.enrolment import card_of, card_text, enrol, prepare
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.enrolment import enrol, prepare
+from choral.deploy.home import Home, Policy
 from choral.deploy.root_log import root_log_of
-from choral.deploy.site import Home
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run.agreement import Enrolled
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 HERE, COHORT = 6, 3  # each of those who are there takes part once in two rounds
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 def absent(name):
     """The card of a site that joined and is never there: true keys, which nobody keeps."""
     key = ec.generate_private_key(ec.SECP384R1()).public_key()
-    return card_of(Identity.fresh(name), key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
+    return Enrolled.of(Identity.fresh(name), key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
 
 
 class Large:
@@ -50,11 +51,11 @@ class Large:
         cards = []
         for card in everybody:
             cards.append(folder / f"{card.id}.card")
-            cards[-1].write_text(card_text(card))
+            cards[-1].write_text(card.text)
         self.agreement = enrol(self.study, cards)
         policy = Policy(epsilon=4.0, delta=DELTA, card_keys=True)
         for seed, home in enumerate(self.homes):
-            home.approve(self.study / "study.toml", policy, table(folder / f"{seed}.csv", seed=seed), record=True)
+            approve(home, self.study / "study.toml", policy, table(folder / f"{seed}.csv", seed=seed), record=True)
 
     def start(self, *words):
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "JAX_PLATFORMS": "cpu"}

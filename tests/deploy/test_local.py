@@ -19,7 +19,7 @@ from choral.backends.flower.node import LET_IN
 from choral.cli import main
 from choral.core.errors import ConfigError, DeploymentError, TableError
 from choral.deploy import local, services
-from choral.deploy.site_status import status
+from choral.deploy.status import status
 from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
 

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from choral.accounting.ledger_statement import statement_of
 from choral.core.ledger import Ledger
-from choral.deploy.monitoring import Family, logged_lines, prometheus
+from choral.deploy.status import Family, logged_lines, prometheus
 from tests.run.consortium import Consortium
 
 

@@ -9,7 +9,7 @@ import pytest
 from choral.cli import main
 from choral.core.errors import StorageError
 from choral.deploy import ownership
-from choral.deploy.site import Home
+from choral.deploy.home import Home
 from tests.run.consortium import Consortium
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from choral.cli import main
 from choral.core.errors import StorageError, TableError
-from choral.deploy.agent import model_path
+from choral.deploy.approving import approve
+from choral.deploy.home import Home, Policy
 from choral.deploy.personal import FILE, PAGE, make_personal, predictor, shared_model
-from choral.deploy.policy import Policy
-from choral.deploy.site import Home
 from choral.learning.personal import fitted
 from choral.run.folder import read_parameters, tensors
 from choral.tables.cells import OPEN, Format
@@ -98,7 +97,7 @@ def test_a_site_keeps_the_model_that_it_signed_and_takes_no_other_for_it(ended, 
 
 def test_the_file_is_the_owners_and_says_that_it_is_not_private(ended):
     home, (_, own) = ended.homes["lake"], ended.own["lake"]
-    for path in (home.path / FILE, home.path / PAGE, model_path(home, ended.agreement)):
+    for path in (home.path / FILE, home.path / PAGE, home.model_path(ended.agreement)):
         assert not path.exists() or stat.S_IMODE(path.stat().st_mode) == 0o600
     parameters, about = read_parameters(home.path / FILE)
     assert (parameters == own.own.parameters).all()
@@ -163,7 +162,7 @@ def test_what_is_not_there_is_refused_with_the_way_to_it(ended, tmp_path, capsys
     (home.path / FILE).write_bytes(tensors(ended.shared, {"study": "00"}))
     with pytest.raises(StorageError, match=r"CH802.*another study"):
         predictor(home, personal=True)
-    model_path(home, ended.agreement).unlink()
+    home.model_path(ended.agreement).unlink()
     assert main(["device", "personal", "--home", str(home.path)]) == 1
     assert "the coordinator's model.safetensors as --model" in capsys.readouterr().err
     assert main(["device", "personal", "--home", str(home.path), "--kappa", "-1"]) != 0
@@ -203,7 +202,7 @@ def test_private_parameters_are_in_no_frame_and_no_file_outside_their_sites_home
     for name, home in made.homes.items():
         policy = Policy(epsilon=4.0, delta=1e-4, models=(f"bodies:shared_body={tmp_path / 'bodies.py'}",))
         written = Format(outcome="well") if name == "lake" else OPEN
-        home.approve(made.study / "study.toml", policy, made.tables[name], record=True, written=written)
+        approve(home, made.study / "study.toml", policy, made.tables[name], record=True, written=written)
     transport = Sockets(made.homes)
     with agents(made.homes):
         made.conductor(transport).run()

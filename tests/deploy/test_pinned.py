@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from choral.core.errors import TableError
-from choral.deploy.pinned import check_table, passes_began
+from choral.deploy.home import check_table, passes_began
 
 CHARGES = [SimpleNamespace(plan=plan) for plan in ("old", "run", "run", "other", "run")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from choral.core.errors import TrustError
 from choral.core.plan import Budget, Plan, SecureSum
-from choral.deploy.policy import Policy
+from choral.deploy.home import Policy
 
 PLAN = Plan(devices=14, cohort=10, rounds=3, rows=100, batch=20, step_size=0.5, clip=1.0, noise=1.0)
 PROBED = replace(PLAN, probes=32, opened_turns=2)

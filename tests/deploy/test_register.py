@@ -9,7 +9,7 @@ import pytest
 
 from choral.cli import main
 from choral.core.errors import TableError
-from choral.deploy.register import Holder, Register
+from choral.deploy.approving import Holder, Register
 from tests.run.consortium import Consortium
 
 STATE = "XDG_STATE_HOME"

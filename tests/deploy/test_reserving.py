@@ -1,4 +1,4 @@
-"""The cap of an approval in words, and a ledger's balances as they would be under other limits."""
+"""The cap of an approval in words, and a ledger's balance as it would be under other limits."""
 
 import json
 import re
@@ -11,9 +11,10 @@ from choral.core.display import up
 from choral.core.events import Gaussian
 from choral.core.ledger import Charge, Ledger
 from choral.core.plan import Budget
+from choral.deploy import approving
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
-from choral.deploy.reserving import balances_under, cap_in_words
+from choral.deploy.approving import balance_under, cap_in_words
+from choral.deploy.home import Policy
 from tests.run.consortium import Consortium, table
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
@@ -29,9 +30,9 @@ def test_the_cap_says_how_many_uploads_are_for_attempts_that_fail_and_rounds_eps
     assert "(the limit pays for no more, and each attempt that fails costs a round)" in said
 
 
-def test_without_a_ledger_balances_begin_empty_and_no_file_is_made(tmp_path):
-    empty = balances_under(LIMIT, 1.5, tmp_path / "a.ledger", device="hill")
-    assert (empty.everyone.epsilon, empty.everyone.limit, empty.everyone.charges) == (0.0, LIMIT, [])
+def test_without_a_ledger_a_balance_begins_empty_and_no_file_is_made(tmp_path):
+    empty = balance_under(LIMIT, 1.5, tmp_path / "a.ledger", device="hill")
+    assert (empty.epsilon, empty.limit, empty.charges) == (0.0, LIMIT, [])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -41,9 +42,9 @@ def test_other_limits_are_tried_in_memory_and_the_ledger_keeps_its_own(tmp_path)
         ledger.charge(Charge(rule="S1", plan="9f3c", round=1, event=Gaussian(mu=0.1)))
         spent = ledger.balance.epsilon
     before = path.read_bytes()
-    tried = balances_under(Budget(epsilon=9.0, delta=1e-5), None, path, device="hill")
-    assert (tried.everyone.limit.epsilon, len(tried.everyone.charges)) == (9.0, 1)
-    assert tried.everyone.epsilon == spent
+    tried = balance_under(Budget(epsilon=9.0, delta=1e-5), None, path, device="hill")
+    assert (tried.limit.epsilon, len(tried.charges)) == (9.0, 1)
+    assert tried.epsilon == spent
     assert path.read_bytes() == before and Ledger.read(path).balance.limit == LIMIT
 
 
@@ -79,8 +80,12 @@ def test_a_limit_without_room_for_a_failed_attempt_is_refused_with_the_one_that_
 
 def test_room_is_counted_in_addition_to_what_earlier_studies_took(ready, tmp_path, capsys):
     consortium = ready.copy(tmp_path)
-    consortium.homes["hill"].approve(
-        consortium.study / "study.toml", Policy(epsilon=9.0, delta=1e-4), consortium.tables["hill"], record=True
+    approving.approve(
+        consortium.homes["hill"],
+        consortium.study / "study.toml",
+        Policy(epsilon=9.0, delta=1e-4),
+        consortium.tables["hill"],
+        record=True,
     )
     with Agent(consortium.homes["hill"]) as agent:
         agent.charge(1, 0)

@@ -9,7 +9,7 @@ from choral.cli import main
 from choral.core.errors import StorageError, TrustError
 from choral.core.messages import Turn
 from choral.core.vault import Vault
-from choral.deploy.enrolment import keep_json
+from choral.deploy.ownership import keep_json
 from choral.deploy.root_log import RootLog, read_root_log
 from tests.protocol.world import FIRST, World
 

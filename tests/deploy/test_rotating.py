@@ -3,11 +3,10 @@
 import pytest
 
 from choral.cli import main
-from choral.core.end_of_run import END
 from choral.core.errors import StorageError, TrustError
 from choral.core.ledger import Ledger
+from choral.core.signed import END
 from choral.deploy.enrolment import read_card
-from choral.deploy.rotating import rotate
 from tests.run.consortium import Consortium
 
 
@@ -24,7 +23,7 @@ def consortium(enrolled, tmp_path):
 def test_all_keys_are_new_and_the_study_of_the_old_ones_is_refused(consortium):
     home = consortium.homes["hill"]
     before, old = home.card(), home.vault().memory
-    rotate(home)
+    home.rotate()
     after, new = home.card(), home.vault().memory
     changed = ("identity", "agreement", "signature", "node", "node_signature")
     assert all(getattr(before, name) != getattr(after, name) for name in changed)
@@ -40,10 +39,10 @@ def test_a_study_under_way_stops_it_and_one_that_has_ended_does_not(consortium):
     home = consortium.homes["hill"]
     consortium.approve("hill")
     with pytest.raises(StorageError, match=r"CH800.*has not ended"):
-        rotate(home)
+        home.rotate()
     receipt, ledger = home.vault().memory.receipt, Ledger.read(home.ledger_path).receipt
     home.vault().change(turn=END)
-    rotate(home)
+    home.rotate()
     memory = home.vault().memory
     assert memory.receipt == receipt and Ledger.read(home.ledger_path).receipt == ledger
     assert memory.turn is None and memory.terms is None and memory.pairs == {} and memory.chains is None

@@ -21,13 +21,13 @@ from choral.core.events import epsilon_of
 from choral.core.keys import Identity
 from choral.core.ledger import Ledger
 from choral.core.plan import Budget
-from choral.deploy import services
-from choral.deploy.agent import Agent, Journal
-from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep, prepare
-from choral.deploy.policy import Policy
-from choral.deploy.site import Home
-from choral.deploy.site_status import status
-from choral.run.agreement import Agreement
+from choral.deploy import approving
+from choral.deploy.agent import Agent, Journal, attend
+from choral.deploy.enrolment import enrol, prepare
+from choral.deploy.home import Home, Invitation, Policy
+from choral.deploy.ownership import keep
+from choral.deploy.status import status
+from choral.run.agreement import Agreement, Enrolled
 from choral.tables.cells import EMPTY, OPEN, Format
 from tests.run.consortium import JOB, Consortium, table
 
@@ -49,7 +49,7 @@ def approve(consortium, name, *, record=False, data=None, written=OPEN, **policy
     settings = {"epsilon": 4.0, "delta": 1e-4, **policy}
     data = data or consortium.tables[name]
     home, study = consortium.homes[name], consortium.study / STUDY
-    return home.approve(study, Policy(**settings), data, record=record, written=written)
+    return approving.approve(home, study, Policy(**settings), data, record=record, written=written)
 
 
 def test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it(consortium, tmp_path):
@@ -156,7 +156,7 @@ def test_a_study_whose_draws_no_delta_pays_for_is_refused_by_the_site_itself(rea
     text = text.replace("local_steps = 2\n", "local_steps = 30000\n")
     (tmp_path / STUDY).write_text(text.replace(f"noise = {noise!r}\n", f"noise = {1e3 * noise!r}\n"))
     with pytest.raises(PlanError, match=r"CH204 90,000 Poisson batches in a run, 54,\d+ are the most"):
-        ready.homes["hill"].approve(tmp_path / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
+        approving.approve(ready.homes["hill"], tmp_path / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
 
 
 def test_a_secure_sum_for_a_server_that_keeps_the_rules_must_be_allowed(ready, tmp_path):
@@ -164,8 +164,8 @@ def test_a_secure_sum_for_a_server_that_keeps_the_rules_must_be_allowed(ready, t
     (tmp_path / STUDY).write_text(text)
     home, settings = ready.homes["hill"], {"epsilon": 4.0, "delta": 1e-4}
     with pytest.raises(TrustError, match=r"CH603.*follows the protocol"):
-        home.approve(tmp_path / STUDY, Policy(**settings), ready.tables["hill"])
-    assert home.approve(tmp_path / STUDY, Policy(**settings, curious=True), ready.tables["hill"]).rounds == 3
+        approving.approve(home, tmp_path / STUDY, Policy(**settings), ready.tables["hill"])
+    assert approving.approve(home, tmp_path / STUDY, Policy(**settings, curious=True), ready.tables["hill"]).rounds == 3
 
 
 def test_fewer_rows_than_the_plan_is_for_are_refused(ready):
@@ -202,13 +202,13 @@ def test_another_server_than_that_of_the_invitation_is_refused(ready, tmp_path):
     text = (ready.study / STUDY).read_text().replace(ready.invitation.certificate, other.certificate)
     (tmp_path / STUDY).write_text(text)
     with pytest.raises(TrustError, match=r"CH601.*certificate"):
-        ready.homes["hill"].approve(tmp_path / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
+        approving.approve(ready.homes["hill"], tmp_path / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
 
 
 def test_a_study_with_keys_that_this_device_does_not_have_is_refused(ready, tmp_path):
     stranger = Home.join(tmp_path / "hill", ready.invitation, "hill")
     with pytest.raises(TrustError, match=r"CH601.*keys"):
-        stranger.approve(ready.study / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
+        approving.approve(stranger, ready.study / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
 
 
 def test_a_second_study_is_refused_when_the_ledger_could_not_pay_for_it(consortium):
@@ -259,7 +259,7 @@ def cut_off(monkeypatch, path, invitation, at, **more):
                 raise KeyboardInterrupt
             keep(file, text)
 
-        for room in ("site", "enrolment"):
+        for room in ("home", "ownership"):
             patch.setattr(f"choral.deploy.{room}.keep", keep_or_end)
         with pytest.raises(KeyboardInterrupt):
             Home.join(path, invitation, "hill", **more)
@@ -369,7 +369,7 @@ def test_a_home_whose_path_no_socket_can_have_says_so_without_a_traceback(consor
     approve(consortium, "hill", record=True)
     home = Home(consortium.homes["hill"].path.rename(consortium.folder / ("h" * 108)))
     with pytest.raises(DeploymentError, match=r"CH901.*longer than 107 bytes\. Use a folder with a shorter path"):
-        services.attend(home, agent_only=True, stop=threading.Event(), tell=print)
+        attend(home, agent_only=True, stop=threading.Event(), tell=print)
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -408,9 +408,9 @@ def test_a_card_with_an_agreement_key_of_small_order_is_not_enrolled(consortium,
     fields = weak.id.encode(), weak.identity, weak.agreement
     identity.bundle = dataclasses.replace(weak, signature=identity.sign("bundle", *fields))
     node = consortium.homes["hill"].joined.node
-    cards = [card_of(identity, node), *(consortium.homes[name].card() for name in ("harbour", "lake"))]
+    cards = [Enrolled.of(identity, node), *(consortium.homes[name].card() for name in ("harbour", "lake"))]
     paths = [consortium.folder / f"{card.id}.card" for card in cards]
     for path, card in zip(paths, cards, strict=True):
-        path.write_text(card_text(card))
+        path.write_text(card.text)
     with pytest.raises(TrustError, match='CH606 device "hill" shows an agreement key of small order'):
         enrol(consortium.study, paths)

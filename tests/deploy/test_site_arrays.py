@@ -11,10 +11,11 @@ import pytest
 from choral.cli import main
 from choral.config import parse, read
 from choral.core.errors import ConfigError, TableError
+from choral.deploy.approving import approve
 from choral.deploy.doctor import CHECKS
-from choral.deploy.embeddings import FOLDER
+from choral.deploy.enrolment import keep_test, with_public_test
+from choral.deploy.home import EMBEDDINGS
 from choral.deploy.personal import make_personal
-from choral.deploy.public_test import keep_test, with_public_test
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.planning import settle
@@ -104,7 +105,7 @@ def test_a_deployment_of_arrays_and_images_embeds_once_and_keeps_them_at_home(ma
     assert all(not finding.wrong for finding in verify(folder))
     sent = b"".join(transport.seen)
     for one in sites.homes.values():
-        (kept,) = (one.path / FOLDER).iterdir()
+        (kept,) = (one.path / EMBEDDINGS).iterdir()
         assert kept.stat().st_mode & 0o077 == 0 and len(kept.read_bytes()) > 80 * 4 * 4
     for seed in range(3):
         assert pixels_of(seed)[0][7].tobytes() not in sent
@@ -217,12 +218,12 @@ def test_another_image_is_another_table(made, tmp_path):
 
 def test_the_screen_shows_the_shape_and_a_shape_goes_with_no_columns(made, tmp_path):
     from choral.cli.approval import screen
-    from choral.deploy.policy import Policy
+    from choral.deploy.home import Policy
 
     sites, file = made
     sites = sites.copy(tmp_path)
     policy = Policy(epsilon=4.0, delta=1e-4, encoder=str(file))
-    shown = sites.homes["hill"].approve(sites.study / "study.toml", policy, sites.tables["hill"])
+    shown = approve(sites.homes["hill"], sites.study / "study.toml", policy, sites.tables["hill"])
     assert "READS     80 rows of 4 × 4 numbers" in screen(shown)
     with pytest.raises(ConfigError, match=r"CH104 .*row_shape, which makes rows arrays, and columns"):
         parse(sites.agreement.file.job + "[data.columns.age]\nbounds = [0, 9]\n")
@@ -257,5 +258,5 @@ def test_three_sites_run_a_study_over_flower_with_arrays_or_images(source, made,
     assert result.included == (tuple(consortium.NAMES),) * 2
     for spent in result.spent.values():
         assert spent.charges == 2 and 0 < spent.epsilon <= 4.0 and spent.rules == ("S5",)
-    made_at = [path for path in folder.rglob("*.safetensors") if path.parent.name == FOLDER]
+    made_at = [path for path in folder.rglob("*.safetensors") if path.parent.name == EMBEDDINGS]
     assert len(made_at) == (0 if source == "npz" else 3)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from choral.core.errors import StorageError
-from choral.deploy.agent import model_path
-from choral.deploy.site_result import finished, site_end
+from choral.deploy.status import site_end
 from choral.run.folder import tensors
 
 
@@ -21,7 +20,7 @@ def test_a_site_has_what_the_run_signed(ended_study):
     end = site_end(ended_study.homes["hill"])
     result = json.loads(next((ended_study.study / "runs").glob("*/signatures.json")).read_text())
     entry = next(one for one in result["devices"] if one["device"] == "hill")
-    assert finished(ended_study.homes["hill"], ended_study.agreement)
+    assert ended_study.homes["hill"].finished(ended_study.agreement)
     assert (end.device, end.paid, end.study) == ("hill", entry["paid"], "hearts")
     assert end.limit.epsilon == 4.0
     assert 0 < end.spent.epsilon <= end.reserved <= 4.0
@@ -30,6 +29,6 @@ def test_a_site_has_what_the_run_signed(ended_study):
 def test_another_model_than_the_signed_one_is_refused(ended_study, tmp_path):
     home = ended_study.copy(tmp_path).homes["lake"]
     start = ended_study.agreement.settled.model.start(0)
-    model_path(home, ended_study.agreement).write_bytes(tensors(start, {"format": "choral flat vector"}))
+    home.model_path(ended_study.agreement).write_bytes(tensors(start, {"format": "choral flat vector"}))
     with pytest.raises(StorageError, match=r"CH802 .*not the model that this site signed"):
         site_end(home)

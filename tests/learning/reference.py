@@ -37,14 +37,13 @@ def gradient(widths, link, flat, x, y):
     return np.concatenate(parts[::-1])
 
 
-def local_update(widths, link, start, rows, labels, batches, noises, *, step_size, clip, sigma, batch, momentum=0.0):
+def local_update(widths, link, start, rows, labels, batches, noises, *, step_size, clip, sigma, batch):
     """Lines 5 to 10 for one device; `batches` is a list of row numbers for each step, `noises` standard Gaussians."""
-    theta, velocity = start.astype(np.float64), 0.0
+    theta = start.astype(np.float64)
     for chosen, z in zip(batches, noises, strict=True):
         total = np.zeros_like(theta)
         for row in chosen:
             g = gradient(widths, link, theta, rows[row].astype(np.float64), labels[row])
             total += g * min(1.0, clip / max(np.linalg.norm(g), 1e-300))
-        velocity = momentum * velocity + total / batch + sigma * z
-        theta = theta - step_size * velocity
+        theta = theta - step_size * (total / batch + sigma * z)
     return theta - start

@@ -12,7 +12,6 @@ from choral.core.codec import Codec
 from choral.core.errors import PlanError, SumError
 from choral.core.masks import Stream
 from choral.core.plan import Plan, SecureSum
-from choral.core.plan.local_optimiser import scales
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.models import Model
 from choral.learning.noise import secure_normal
@@ -64,9 +63,6 @@ def test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_ar
     [
         {},
         {"local_steps": 1},
-        {"momentum": 0.9},
-        {"momentum": 0.5, "proximal": 1.0},
-        {"schedule": "cosine", "momentum": 0.7},
         {"rows": 300, "batch": 244},
         {"rows": 8, "batch": 1, "local_steps": 3},
         {"weighing": "rows"},
@@ -84,22 +80,19 @@ def test_the_fullest_draw_of_any_device_is_encoded(changes):
             np.zeros(1, np.float32), full(plan, rows), secure_normal((plan.local_steps + 1, 1))
         )
         reach = drawer_of(plan).room(rows) / plan.batch * plan.local_steps * plan.step_size
-        assert plan.momentum or plan.proximal or plan.schedule != "constant" or abs(update[0]) > 0.99 * reach
+        assert abs(update[0]) > 0.99 * reach
         assert not refused(codec, update)
 
 
 @st.composite
 def plans(draw):
     rows = draw(st.integers(2, 3000))
-    momentum = draw(st.sampled_from([0.0, 0.3, 0.9, 0.99]))
-    proximal = draw(st.sampled_from([0.0, 0.1, 2.0]))
-    schedule = "constant" if momentum and proximal else draw(st.sampled_from(["constant", "linear", "cosine"]))
     steps = draw(st.integers(2, 60))
     return Plan(
         devices=12, cohort=10, rounds=draw(st.integers(1, 300)), rows=rows, batch=draw(st.integers(1, rows)),
         local_steps=steps, step_size=0.5, clip=draw(st.floats(0.01, 100)), noise=draw(st.floats(1e-3, 10)),
         sampling=draw(st.sampled_from(["poisson", "partition"])),
-        weighing=draw(st.sampled_from(["equally", "rows"])), momentum=momentum, proximal=proximal, schedule=schedule,
+        weighing=draw(st.sampled_from(["equally", "rows"])),
         overflow=draw(st.sampled_from([1e-8, 1e-12])),
     )  # fmt: skip
 
@@ -117,16 +110,13 @@ def test_no_legal_draw_no_noise_within_its_tail_and_no_rounding_leaves_the_range
     divisor = max(plan.batch, plan.batch_of(times * plan.rows))
     tail = np.sqrt(2 * np.log(2 * ONE.size * plan.cohort * plan.rounds / codec.failure))
     start = place = np.float32(codec.largest_parameter)
-    velocity = np.float32(0)
     signs = data.draw(st.sampled_from([np.ones(plan.local_steps), -np.ones(plan.local_steps)]))
     least = data.draw(st.integers(0, room))  # records that this draw has in every step but the last
-    for step, scale in enumerate(scales(plan.schedule, plan.local_steps)):
+    for step in range(plan.local_steps):
         records = room if step + 1 == plan.local_steps else max(least, room - step)
         # A tail of √τ deviations in all is a tail in each of the steps over √τ.
         noise = plan.noise * plan.batch * tail / np.sqrt(plan.local_steps)
         slope = np.float32(signs[step] * (records * plan.clip * (1 + 5e-4) + 1.01 * noise)) * np.float32(1 / divisor)
-        slope += np.float32(plan.proximal) * (place - start)
-        velocity = np.float32(plan.momentum) * velocity + slope
-        place = place - np.float32(plan.step_size * scale) * (velocity if plan.momentum else slope)
+        place = place - np.float32(plan.step_size) * slope
     update = np.float32(divisor / plan.batch if plan.weighed else 1) * (place - start)
     assert not refused(codec, np.float32([update]))

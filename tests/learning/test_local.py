@@ -56,7 +56,6 @@ def random_case(number):
         step_size=float(draw.uniform(0.01, 0.5)),
         clip=float(draw.choice([0.1, 0.7, 3.0])),
         noise=float(draw.choice([0.0, 0.05, 0.3])),
-        momentum=float(draw.choice([0.0, 0.0, 0.9])),
     )
     features, labels = rows_for(model, 20, draw, float(draw.choice([0.1, 1.0, 5.0])))
     batches, counts = draw.integers(0, 20, (steps, room)), draw.integers(0, room + 1, steps)
@@ -78,7 +77,6 @@ def by_hand(model, recipe, start, features, labels, batches, counts, keys):
         clip=recipe.clip,
         sigma=recipe.noise * sensitivity_factor(model, batches.shape[1]),
         batch=recipe.batch,
-        momentum=recipe.momentum,
     )
 
 
@@ -335,7 +333,6 @@ def test_a_users_own_model_takes_the_same_steps_as_the_stack_that_it_copies():
         ({"step_size": math.nan}, "step_size"),
         ({"noise": 0.1}, "noise without clip"),
         ({"update_noise": 0.1}, "noise without update_clip"),
-        ({"momentum": 1.0}, "momentum"),
         ({"clip": -1.0}, "clip"),
     ],
 )

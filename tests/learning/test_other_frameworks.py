@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.backends.vectorised import Vectorised
 from choral.core.errors import TrainingError
 from choral.core.plan import Plan
+from choral.engine.compiled import CompiledEngine
 from choral.learning import models, noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import JaxTrainer
@@ -95,4 +95,4 @@ def test_what_compiles_a_model_refuses_another_framework():
     own = study()
     model = replace(own.model, trainer=NumpyLogistic)
     with pytest.raises(TrainingError, match='CH701 the model "logistic" has its own trainer'):
-        Vectorised(model=model, records=own.split.train, plan=own.plan, codec=own.codec, seed=1)
+        CompiledEngine(model=model, records=own.split.train, plan=own.plan, codec=own.codec, seed=1)

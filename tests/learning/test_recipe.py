@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from choral.backends import compiled
+from choral.engine import programs
 from choral.learning.local import COMPILED, Shortcuts, local_changes, local_update
 from choral.learning.models import logistic
-from choral.learning.recipe import Recipe, TracedNumbers
+from choral.learning.recipe import Recipe
 
 MODEL, ROOM = logistic(5, 3), 12
 ONE_STEP = Recipe(steps=1, batch=7, step_size=0.3, clip=0.7, noise=0.11)
@@ -32,9 +32,9 @@ def given(recipe, lanes=3):
 
 def with_numbers(recipe):
     parameters, features, labels, *lanes = given(recipe)
-    form = compiled.Form(model=MODEL, recipe=recipe.form, shortcuts=Shortcuts(usual=ROOM, finite=True))
-    numbers = TracedNumbers.of(MODEL, recipe, ROOM)
-    return np.asarray(compiled.updates_of(form, numbers, parameters, (features, labels, None), tuple(lanes)))
+    form = programs.Form(model=MODEL, recipe=recipe.form, shortcuts=Shortcuts(usual=ROOM, finite=True))
+    numbers, call = programs.stacked_numbers(MODEL, [recipe], ROOM), programs.Drawn(*lanes, dither=None, keep=None)
+    return np.asarray(programs.updates_of(form, numbers, parameters[None], (features, labels, None), call))[0]
 
 
 @pytest.fixture
@@ -46,14 +46,13 @@ def traces(monkeypatch):
         found.append(given[1])
         return local_changes(*given, **named)
 
-    monkeypatch.setattr(compiled, "local_changes", traced)
+    monkeypatch.setattr(programs, "local_changes", traced)
     return found
 
 
 RECIPES = {
     "one step": ONE_STEP,
     "several steps": SEVERAL,
-    "momentum": replace(SEVERAL, momentum=0.9),
     "no clip": replace(SEVERAL, clip=math.inf, noise=0.0),
     "a tiny clip": replace(ONE_STEP, clip=2.0**-12),
     "a clipped update": replace(SEVERAL, clip=math.inf, noise=0.0, update_clip=0.4, update_noise=0.2),

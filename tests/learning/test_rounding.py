@@ -41,7 +41,11 @@ def test_pieces_are_added_in_float64_when_compiled():
 
 @pytest.mark.parametrize("model", [models.mlp(3, (4,)), models.logistic(3)], ids=["mlp", "logistic"])
 def test_a_batch_of_several_pieces_is_added_in_float64_and_one_piece_in_float32(model):
-    for count, law, wanted in ((384, "gaussian", "float32"), (385, "gaussian", "float64"), (40, "skellam", "float64")):
+    for count, law, wanted in (
+        (384, "gaussian", "float32"),
+        (385, "gaussian", "float64"),
+        (40, "discrete_gaussian", "float64"),
+    ):
         plan = Plan(devices=1, cohort=1, rounds=1, rows=count, batch=count, step_size=1.0, clip=1.0, noise=1.0, law=law,
                     sampling="partition")  # fmt: skip
         recipe, rows = Recipe.of(plan), (jnp.zeros((count, 3)), jnp.zeros(count, jnp.int32))

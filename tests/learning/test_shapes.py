@@ -95,10 +95,10 @@ def test_a_device_by_itself_trains_on_images():
 
 
 def test_images_that_are_read_for_each_call_give_the_same_as_those_in_memory(monkeypatch):
-    from choral.backends.vectorised import Vectorised
     from choral.core.codec import Codec
     from choral.core.plan import Plan, SecureSum
-    from choral.learning import feed
+    from choral.engine import processors as feed
+    from choral.engine.compiled import CompiledEngine
 
     records = Records.of([(str(number), IMAGES[number::4], LABELS[number::4]) for number in range(4)])
     plan = Plan(devices=4, cohort=4, rounds=2, rows=60, batch=4, local_steps=2, step_size=0.5, clip=1.0, noise=0.1)
@@ -108,7 +108,7 @@ def test_images_that_are_read_for_each_call_give_the_same_as_those_in_memory(mon
             monkeypatch.setattr(feed, "RESIDENT", {"cpu": 0})
             monkeypatch.setattr(feed, "ALIGNMENT", 2**62)
         codec = Codec.for_plan(plan, SecureSum.for_cohort(4), model.size)
-        engine = Vectorised(model=model, records=records, plan=plan, codec=codec, seed=1)
+        engine = CompiledEngine(model=model, records=records, plan=plan, codec=codec, seed=1)
         assert engine.feed.resident == resident
         found.append(engine.train(model.start(0), 1, np.arange(4)).total)
     assert np.array_equal(*found)

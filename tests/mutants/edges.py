@@ -10,7 +10,7 @@ SPARSE = (
     "test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_and_in_statements"
 )
 
-SITE, COMPARING, OWNERSHIP = "choral.deploy.site:", "choral.deploy.comparing:", "choral.deploy.ownership:"
+SITE, COMPARING, OWNERSHIP = "choral.deploy.home:", "choral.deploy.approving:", "choral.deploy.ownership:"
 SWAPPED, OWNED = "tests/attacks/test_swapped_files.py::", "tests/deploy/test_ownership.py::"
 
 # Reading: a record's features are a function of that record and of public numbers.
@@ -19,7 +19,7 @@ READERS, DECLARED = "choral.tables.reading:", "choral.tables.columns:"
 ALONE = "tests/tables/test_one_row_alone.py::"
 CSV_CELL = ALONE + "test_a_replaced_cell_of_a_csv_file_changes_no_other_row"
 FRAME_CELL = ALONE + "test_a_replaced_cell_of_a_data_frame_changes_no_other_row_whatever_the_types_become"
-AUDITED = "tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
+AUDITED = "lab/tests/audit/test_two_files.py::test_no_other_row_is_read_differently_and_the_claim_survives"
 READING: list[Mutant] = [
     bug(
         "the order of dates by all rows of a column",
@@ -103,7 +103,7 @@ READING: list[Mutant] = [
     ),
     bug(
         "kept embeddings of cells that were read in another way",
-        "choral.deploy.embeddings:KeepingEncoder.path_for",
+        "choral.deploy.home:KeepingEncoder.path_for",
         "repr(table.written)",
         "''",
         "tests/deploy/test_embeddings.py::test_cells_that_are_read_in_another_way_have_their_own_embeddings",
@@ -124,7 +124,7 @@ READING: list[Mutant] = [
     ),
     bug(
         "an approval that leaves its format open",
-        "choral.deploy.site:Home.accept",
+        "choral.deploy.approving:accept",
         "held.written",
         "OPEN",
         "tests/deploy/test_site.py::test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it",
@@ -220,7 +220,7 @@ PRICES: list[Mutant] = [
     bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
         "tests/learning/test_aligned_gradients.py::"
         "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
-    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.calibrate:with_reserves",
+    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.reserves:with_reserves",
         "max(usual, needed)", "usual",
         "tests/privacy/test_calibrate.py::"
         "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),
@@ -228,16 +228,16 @@ PRICES: list[Mutant] = [
         "(1 - MOST_ROUNDED) * overflow", "overflow",
         "tests/learning/test_batches.py::"
         "test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches"),
-    bug("updates out of range in no charge", "choral.core.costs:Costs.charged_delta",
+    bug("updates out of range in no charge", "choral.core.entries:UploadCosts.charged_delta",
         "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
         "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
     bug("device with too many rows asked and charged", "choral.run.study:check_rows", "rows > MOST_ROWS", "False",
         "tests/run/test_inquiry.py::"
         "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
-    bug("turn of a sparse graph free of charge", "choral.core.costs:Costs.sum_event",
+    bug("turn of a sparse graph free of charge", "choral.core.entries:UploadCosts.sum_event",
         "self.charged_delta(1) + self.secure.failure", "self.charged_delta(1)",
         "tests/run/test_against.py::test_a_sparse_graph_takes_its_own_share_of_delta"),
-    bug("turns of a sparse graph in no statement", "choral.core.costs:Costs.epsilon_of_sums",
+    bug("turns of a sparse graph in no statement", "choral.accounting.costs:Costs.epsilon_of_sums",
         "part.rounds * self.secure.failure", "0.0", SPARSE),
     bug("turns of a sparse graph left out of the noise", "choral.run.planning:_with_noise",
         "budget.delta - rounds_each(plan) * secure.failure", "budget.delta", SPARSE),
@@ -248,9 +248,9 @@ PRICES: list[Mutant] = [
         "drawer_of(replace(plan, local_steps=1)).room(rows)", "plan.batch",
         "tests/learning/test_once.py::"
         "test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room"),
-    bug("least mu rounded down", "choral.core.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
+    bug("least mu rounded down", "choral.core.balance:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
         "tests/privacy/test_filter.py::test_the_least_mu_is_on_the_side_of_the_search_that_covers"),
-    bug("curve of a study taken at the better end of a piece", "choral.core.cover:least_mu",
+    bug("curve of a study taken at the better end of a piece", "choral.core.balance:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
     bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
@@ -261,7 +261,7 @@ PRICES: list[Mutant] = [
 
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
-COVER = "choral.core.cover:"
+COVER = "choral.core.balance:"
 LOST = (
     "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 )
@@ -410,25 +410,25 @@ ENCODERS: list[Mutant] = [
 APPROVALS: list[Mutant] = [
     bug(
         "a study is read again after the yes",
-        SITE + "Home.accept",
+        COMPARING + "accept",
         "study, policy, held = (shown.study, shown.policy, shown.held)",
         "study, policy, held = (Agreement.read(shown.file), shown.policy, shown.held)",
         SWAPPED + "test_a_study_that_is_swapped_while_it_is_on_the_screen_is_not_approved",
-        Change(SITE + "Home.accept", "config.read_text(shown.file) != shown.text", "False"),
-        Change(SITE + "Home.accept", "self._preview(study, policy, held, shown.code) != shown.preview", "False"),
+        Change(COMPARING + "accept", "config.read_text(shown.file) != shown.text", "False"),
+        Change(COMPARING + "accept", "_preview(home, study, policy, held, shown.code) != shown.preview", "False"),
     ),
     bug(
         "a ledger that has changed under the screen",
-        SITE + "Home.accept",
-        "self._preview(study, policy, held, shown.code) != shown.preview",
+        COMPARING + "accept",
+        "_preview(home, study, policy, held, shown.code) != shown.preview",
         "False",
         SWAPPED + "test_what_the_screen_said_of_the_ledger_must_still_hold",
     ),
     bug(
         "a yes for a study that nobody compared",
         COMPARING + "require_compared",
-        "_read(home / FILE).study == study.digest.hex()",
-        "_read(home / FILE).study",
+        "_drawn_number(home / NUMBERS).study == study.digest.hex()",
+        "_drawn_number(home / NUMBERS).study",
         SWAPPED + "test_yes_without_a_question_takes_the_study_that_was_compared_and_no_other",
     ),
     bug(
@@ -441,7 +441,7 @@ APPROVALS: list[Mutant] = [
     ),
     bug(
         "a public table that is kept unchecked",
-        "choral.deploy.public_test:keep_test",
+        "choral.deploy.enrolment:keep_test",
         "os.replace(copy, folder / TEST.replace('.*', ''.join(table.suffixes)))",
         "os.replace(table, folder / TEST.replace('.*', ''.join(table.suffixes)))",
         SWAPPED + "test_the_public_table_that_is_kept_is_the_one_that_was_checked",
@@ -491,7 +491,7 @@ APPROVALS: list[Mutant] = [
 ]
 
 # Frames that the server signs, answers that a card signs, and the gate.
-ENVELOPE, FORGED = "choral.core.envelope:", "tests/attacks/test_forged_frames.py::"
+ENVELOPE, FORGED = "choral.core.signed:", "tests/attacks/test_forged_frames.py::"
 HEADS, GATE = "tests/protocol/test_envelope.py::", "tests/backends/test_flower_gate.py::"
 SPEAKERS: list[Mutant] = [
     bug(
@@ -545,7 +545,7 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "an answer fits every request",
-        ENVELOPE + "answer_in",
+        "choral.server.speaker:answer_in",
         "head",
         "b''",
         HEADS + "test_an_answer_counts_for_its_request_and_of_its_device_alone",
@@ -581,28 +581,28 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "a node may push what is no reply",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "self._replied.get(said.reply_to_message_id) not in ('', said.message_id)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
         "a node may speak for the server",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "way != (request.node.node_id, SERVER)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
         "names of objects as long as a node likes",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "max(map(len, (said.message_id, *objects))) > _LONGEST_NAME",
         "False",
         GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
     ),
     bug(
         "a reply may be as long as it likes",
-        "choral.backends.flower.replies:Replies._is_piece",
+        "choral.backends.flower.gate:Replies._is_piece",
         "sum(sizes.values()) <= self._most_bytes",
         "True",
         GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
@@ -634,7 +634,7 @@ SPEAKERS: list[Mutant] = [
 SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
 VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
 TERMS = VERIFIED + "test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found"
-PROBING = "choral.core.probing:"
+PROBING = "choral.probes.round:"
 WATCHED = (
     "tests/attacks/test_probes.py::"
     "test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender"
@@ -649,7 +649,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a site's page without failed attempts",
-        "choral.deploy.site_result:claimed_of_the_run",
+        "choral.deploy.status:claimed_of_the_run",
         "np.maximum(rounds[own], paid)",
         "rounds[own]",
         SITE_PAGES + "test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost",
@@ -735,15 +735,14 @@ PAGES: list[Mutant] = [
         "a watched direction outside the sum check",
         PROBING + "AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))",
-        "adds_up({n: self.answers[n][: self.terms.probes] for n in included}, "
-        "self.expected(integers)[: self.terms.probes])",
+        "adds_up({n: self.answers[n][: self.probes] for n in included}, self.expected(integers)[: self.probes])",
         WATCHED,
     ),
     bug(
         "a watched direction unread in an opened turn",
         PROBING + "_fault",
         "asked.expected(integers).tolist() != asked.answers[number].tolist()",
-        "asked.expected(integers).tolist()[: terms.probes] != asked.answers[number].tolist()[: terms.probes]",
+        "asked.expected(integers).tolist()[: asked.probes] != asked.answers[number].tolist()[: asked.probes]",
         WATCHED,
     ),
     bug(
@@ -755,7 +754,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a watched past that counts for nobody",
-        "choral.robust:Evidence.take",
+        "choral.probes.rules:Evidence.take",
         "device in seen.devices",
         "False",
         "tests/test_robust.py::test_a_quiet_push_is_named_by_its_watched_past_before_probes_alone_show_it",

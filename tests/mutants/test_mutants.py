@@ -16,13 +16,14 @@ from tests.mutants.planting import planted
 from tests.mutants.reviewed import FINDINGS, LOCK, REVIEWED
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "choral"
+SOURCES = {"choral": ROOT / "src", "choral_lab": ROOT / "lab" / "src"}
 MUTANTS = [*FIRST, *REVIEWED, *LISTS, *EDGES]
 NO_TORCH = find_spec("torch") is None
 
 
 def copy_of_source(folder):
-    shutil.copytree(SOURCE, folder / "choral", ignore=shutil.ignore_patterns("__pycache__"))
+    for package, source in SOURCES.items():
+        shutil.copytree(source / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -30,7 +31,7 @@ def run(source, tests):
     """The exit status of pytest over these tests with this source: 0 all passed, 1 some failed."""
     command = [
         sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not long",
-        "-o", f"pythonpath={source} .", *tests,
+        "-o", f"pythonpath={source} lab .", *tests,
     ]  # fmt: skip
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "PYTEST"))}
     done = subprocess.run(
@@ -45,7 +46,8 @@ def test_there_are_at_least_25_bugs_each_with_its_own_name():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_can_still_be_planted_and_its_catcher_is_there(mutant):
-    for file, text in planted(SOURCE.parent, mutant.changes).items():
+    package = mutant.changes[0].function.partition(".")[0]
+    for file, text in planted(SOURCES[package], mutant.changes).items():
         compile(text, file, "exec")
     assert is_there(mutant.caught_by)
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def house(tmp_path):
     """What the site is built from."""
-    for folder in ("docs", "examples", "paper", "src"):
+    for folder in ("docs", "examples", "lab", "src"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
     (tmp_path / "tests").mkdir()
     for name in ("README.md", "mkdocs.yml", "tests/test_docs.py"):
@@ -111,7 +111,7 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
     assert clean.returncode == 0, clean.stderr
     made = [page.read_text() for page in (house / "out").rglob("*.html")]
     assert not any(part in page for page in made for part in ('src="http', 'href="http://fonts', "//cdn"))
-    assert (house / "out/errors/CH401.html").exists() and (house / "out/reference/rooms/privacy.html").exists()
+    assert (house / "out/errors/CH401.html").exists() and (house / "out/reference/rooms/core.html").exists()
     assert ">LossyNetwork<" in (house / "out/overview.html").read_text()  # in the file that the page names, in colours
     assert (house / "out/paper/bounds-1.svg").exists()
     index = house / "docs/index.md"

@@ -22,7 +22,7 @@ def test_every_committed_drawing_is_what_the_code_draws():
 
 
 def test_no_drawing_is_left_that_no_code_draws():
-    lying = {path for folder in (PICTURES, ROOT / "paper") for path in folder.glob("*.svg")}
+    lying = {path for folder in (PICTURES, ROOT / "lab/paper") for path in folder.glob("*.svg")}
     assert lying == set(DRAWN)
 
 

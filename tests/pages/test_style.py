@@ -20,8 +20,9 @@ WAIVED = {
 
 def read_by_people():
     """Every page, example and source, by its place in the repository."""
-    patterns = ("*.md", "docs/**/*.md", "docs/**/*.py", "docs/*.toml", "examples/**/*.md", "examples/**/*.py")
-    for pattern in (*patterns, "examples/**/*.toml", "bench/*.md", "bench/**/*.py", "src/choral/**/*.py"):
+    folders = ("docs/**/*.py", "docs/*.toml", "examples/**/*.py", "examples/**/*.toml", "src/choral/**/*.py")
+    pages = ("*.md", "docs/**/*.md", "examples/**/*.md", "lab/*.md", "lab/bench/*.md")
+    for pattern in (*pages, *folders, "lab/src/**/*.py", "lab/bench/**/*.py"):
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT)
 

@@ -1,12 +1,10 @@
-"""Records are read by attributes, for one more version by their old keys, and a new field costs one declaration."""
+"""Records are read by attributes, and a new field costs one declaration."""
 
 import json
-import warnings
 from pathlib import Path
 
 import pytest
 
-import choral
 from choral.core.errors import StorageError
 from choral.record import About, RoundLine, Statement, converted, read_run
 
@@ -36,42 +34,6 @@ def test_a_record_is_written_as_it_was_read_byte_for_byte(folder):
     assert lines == (folder / "rounds.jsonl").read_text()
     if record.signatures is not None and record.signatures.version > 1:
         assert text(record.signatures.to_dict()) == (folder / "signatures.json").read_text()
-
-
-def test_the_old_keys_of_a_statement_give_the_same_values_with_a_warning():
-    privacy = read_run(VECTORS / "present_version" / "rehearsal").result.privacy
-    for old, new in (
-        (lambda: privacy["against_everyone"]["epsilon"], privacy.against_everyone.epsilon),
-        (lambda: privacy.get("delta"), privacy.delta),
-        (lambda: "against_everyone" in privacy, True),
-        (lambda: "none" in privacy, False),
-        (lambda: privacy.get("none", "nothing"), "nothing"),
-        (lambda: dict(privacy.devices[0])["name"], "device 1"),
-        (lambda: next(iter(privacy)), "delta"),
-    ):
-        with pytest.warns(DeprecationWarning, match=r"on a record is deprecated .* choral 0\.3; use"):
-            assert old() == new
-
-
-def test_an_old_key_that_is_not_written_is_no_key():
-    privacy = Statement(delta=1e-5, adjacency="one record replaced", none="no noise was added")
-    with pytest.warns(DeprecationWarning), pytest.raises(KeyError, match="against_everyone"):
-        privacy["against_everyone"]
-
-
-def test_the_old_keys_of_an_account_give_the_same_values_with_a_warning():
-    cost = choral.account(**COST)
-    with pytest.warns(DeprecationWarning, match=r"use \.(proved|against_everyone|epsilon)"):
-        assert cost["proved"]["against_everyone"]["epsilon"] == cost.proved.against_everyone.epsilon
-    with pytest.warns(DeprecationWarning):
-        assert {**cost["paper"]} == cost.paper.to_dict()
-
-
-def test_attributes_and_plain_values_give_no_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        cost = choral.account(**COST)
-        assert cost.to_dict()["proved"]["against_everyone"]["rule"] == cost.proved.against_everyone.rule
 
 
 class AboutWithColour(About, frozen=True, kw_only=True):

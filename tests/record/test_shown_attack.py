@@ -7,7 +7,7 @@ import pytest
 
 from choral.core.errors import StorageError
 from choral.record import converted
-from choral.record.shown_attack import ShownAttack
+from choral.record.outcome import ShownAttack
 from tests.report.runs import attack
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from choral.core.errors import StorageError
 from choral.record import converted
-from choral.record.signers import Signatures, Signer
+from choral.record.outcome import Signatures, Signer
 
 KEYS = {"device": "hill", "identity": "aa", "agreement": "bb", "bundle_signature": "cc"}
 

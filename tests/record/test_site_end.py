@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from choral.deploy.site_result import site_end
+from choral.deploy.status import site_end
 from choral.record import SiteEnd
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from choral.cli import main
 from choral.core.display import up
-from choral.deploy.site_result import site_end
+from choral.deploy.status import site_end
 from choral.record import read_run
 from choral.report import words
 from choral.report.pages import carried_data
@@ -176,7 +176,7 @@ def test_the_headline_is_the_proved_figure_of_the_coordinators_report_and_others
 
 
 def test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost(ended_study):
-    from choral.deploy.site_result import claimed_of_the_run
+    from choral.deploy.status import claimed_of_the_run
 
     planned, more = (claimed_of_the_run(ended_study.agreement, "hill", paid) for paid in (3, 5))
     assert more.against_everyone.epsilon > planned.against_everyone.epsilon

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral import config
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
 from choral.core.keys import Identity
-from choral.deploy.enrolment import Invitation, card_of, card_text, read_card
-from choral.run.agreement import Agreement
-from choral.run.deployable import check_deployable, columns_of
+from choral.deploy.enrolment import read_card
+from choral.deploy.home import Invitation
+from choral.run.agreement import Agreement, Enrolled, check_deployable, columns_of
 from choral.run.planning import settle
 from tests.run.consortium import JOB, NAMES, Consortium
 
@@ -151,7 +151,7 @@ def test_a_node_key_that_its_device_did_not_sign_is_refused(consortium):
 
 def test_a_text_that_is_no_key_of_a_node_is_refused_when_the_card_comes_though_its_device_signed_it(tmp_path):
     path = tmp_path / "hill.card"
-    path.write_text(card_text(card_of(Identity.fresh("hill"), "ssh-rsa AAAA")))
+    path.write_text(Enrolled.of(Identity.fresh("hill"), "ssh-rsa AAAA").text)
     with pytest.raises(TrustError, match=r"CH600.*node's key"):
         read_card(path)
 

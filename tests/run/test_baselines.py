@@ -8,7 +8,7 @@ import pytest
 from choral.cli import main
 from choral.record import read_run
 from choral.report import write_report
-from choral.run import baselines
+from choral.run import runs
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.small import rows, study
@@ -47,8 +47,8 @@ def test_the_result_says_how_sure_its_accuracy_is_and_what_each_class_gets(compa
 
 
 def test_of_many_devices_some_are_drawn_and_their_number_is_reported(monkeypatch):
-    monkeypatch.setattr(baselines, "MOST_ALONE", 2)
-    found = baselines.baselines(study())
+    monkeypatch.setattr(runs, "MOST_ALONE", 2)
+    found = runs.baselines(study())
     assert found.alone_devices == 2
     assert "alone, mean of 2" in found.named()
 
@@ -57,7 +57,7 @@ def test_a_label_that_is_a_number_is_compared_by_its_share_of_variance_and_the_m
     features, _ = rows(1200)
     target = features[:, 0] + 0.1 * np.random.default_rng(1).normal(size=1200)
     settled = study((features, target), label_bounds=[-2.0, 2.0])
-    found = baselines.baselines(settled)
+    found = runs.baselines(settled)
     assert found.without_privacy > 0.9 and found.alone > 0.9
     assert -0.1 < found.most_common <= 0.0
 

@@ -8,9 +8,9 @@ import pytest
 
 from choral.cli import main
 from choral.core.errors import TrustError
+from choral.deploy import approving, home
 from choral.deploy.agent import Agent
-from choral.deploy.policy import Policy
-from choral.run import code
+from choral.deploy.home import Policy
 from tests.run.consortium import JOB, Consortium
 
 WARD = """
@@ -53,8 +53,8 @@ def consortium(tmp_path, monkeypatch):
 
 def approve(consortium, *models, record=False):
     policy = Policy(epsilon=4.0, delta=1e-4, models=list(models))
-    return consortium.homes["hill"].approve(
-        consortium.study / "study.toml", policy, consortium.tables["hill"], record=record
+    return approving.approve(
+        consortium.homes["hill"], consortium.study / "study.toml", policy, consortium.tables["hill"], record=record
     )
 
 
@@ -122,8 +122,8 @@ def test_an_installed_module_is_found_without_running_any_of_its_package(tmp_pat
     spy(package / "__init__.py", tmp_path / "it-ran")
     (package / "north.py").write_text(WARD.format(first="from .shapes import NOTHING"))
     (package / "shapes.py").write_text("NOTHING = None\n")
-    monkeypatch.setattr(code, "_installed_at", lambda: [str(tmp_path / "packages")])
-    found = code.Code.located("wards.north:build", None)
+    monkeypatch.setattr(home, "_installed_at", lambda: [str(tmp_path / "packages")])
+    found = home.Code.located("wards.north:build", None)
     assert found.path == str(package / "north.py")
     assert not (tmp_path / "it-ran").exists()
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))  # as an installed package is
@@ -134,7 +134,7 @@ def test_an_installed_module_is_found_without_running_any_of_its_package(tmp_pat
 @pytest.mark.parametrize("name", ["os:getcwd", "json:loads", "nothing.here:build"])
 def test_what_is_not_installed_as_a_package_needs_its_file(name):
     with pytest.raises(TrustError, match=r"CH603 .*no installed module"):
-        code.Code.located(name, None)
+        home.Code.located(name, None)
 
 
 def test_a_file_that_is_not_there_or_has_no_such_function_is_reported_without_a_traceback(consortium, tmp_path, capsys):
@@ -150,11 +150,11 @@ def test_a_file_that_is_not_there_or_has_no_such_function_is_reported_without_a_
 def test_a_file_does_not_take_the_place_of_a_module_that_is_loaded(tmp_path):
     loaded = sys.modules["json"]
     (tmp_path / "json.py").write_text("def build(**_): return 7\n")
-    assert code.Code.located("json:build", tmp_path / "json.py").maker()() == 7
+    assert home.Code.located("json:build", tmp_path / "json.py").maker()() == 7
     assert sys.modules["json"] is loaded
 
 
 def test_processes_that_choral_starts_take_no_code_from_the_folder_they_start_in():
-    from choral.cli.service import command
+    from choral.cli.phases import service_command as command
 
     assert command("device", "run")[1:4] == ("-P", "-m", "choral")

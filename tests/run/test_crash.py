@@ -68,8 +68,8 @@ def test_a_killed_run_is_resumed_and_nothing_is_lost(kind, step, tmp_path, refer
 @pytest.mark.parametrize("kind", ["simulation", pytest.param("rehearsal", marks=pytest.mark.long)])
 def test_a_killed_strict_run_is_resumed_with_the_noise_that_it_would_have_had(kind, tmp_path):
     if kind == "simulation":
-        assert child(kind, tmp_path / "reference", 0, "skellam") == 0
-    assert crash_and_finish(kind, tmp_path / "run", 40, "skellam")
+        assert child(kind, tmp_path / "reference", 0, "discrete_gaussian") == 0
+    assert crash_and_finish(kind, tmp_path / "run", 40, "discrete_gaussian")
     check(kind, tmp_path / "run", tmp_path / "reference")
 
 

@@ -6,7 +6,7 @@ import pytest
 from choral.core.plan import Plan
 from choral.learning.models import logistic
 from choral.learning.once import OnceTraining
-from choral.run.devices import trainer_of
+from choral.run.study import trainer_of
 
 PLAN = Plan(
     devices=4, cohort=3, rounds=3, rows=20, batch=5, step_size=0.5, clip=1.0, noise=0.1, sampling="partition"

@@ -7,8 +7,7 @@ import pytest
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.end_of_sums import made
-from choral.run.inquiry import begun
+from choral.run.inquiry import begun, made
 from tests.run.test_modelling import frame
 from tests.run.test_sum_study import SICK
 

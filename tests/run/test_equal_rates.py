@@ -9,11 +9,11 @@ import pytest
 
 import choral
 from choral import config
-from choral.backends.vectorised import Vectorised
+from choral.accounting.costs import Costs
 from choral.core.codec import Codec
-from choral.core.costs import Costs
 from choral.core.errors import ConfigError, PlanError
 from choral.core.plan import Budget, Plan, SecureSum
+from choral.engine.compiled import CompiledEngine
 from choral.learning.batches import drawer_of
 from choral.learning.local import local_update
 from choral.learning.models import linear, logistic
@@ -104,7 +104,7 @@ def noises(settled, engine):
         return np.stack([training.update(np.zeros(model.size, np.float32)) for training in trainings])
     records = Records.of([(str(size), *one) for size, one in zip(SIZES, tables, strict=True)])
     codec = Codec.for_plan(settled, SecureSum.for_cohort(5), model.size)
-    simulated = Vectorised(model=model, records=records, plan=settled, codec=codec, seed=1)
+    simulated = CompiledEngine(model=model, records=records, plan=settled, codec=codec, seed=1)
     return simulated.updates(np.zeros(model.size, np.float32), 0, np.arange(5))
 
 
@@ -149,7 +149,7 @@ def test_a_site_with_very_many_rows_uses_and_counts_for_sixteen_typical_ones():
 def test_plans_from_before_keep_their_digest_and_rows_weigh_only_where_it_is_proved():
     before = replace(plan(), weighing="equally")
     assert "weighing" not in before.to_dict() and Plan.from_dict(plan().to_dict()) == plan()
-    for change in ({"unit": "device"}, {"law": "skellam", "sampling": "partition"},
+    for change in ({"unit": "device"}, {"law": "discrete_gaussian", "sampling": "partition"},
                    {"noise_is_added": "once", "row_length": 2.0}):  # fmt: skip
         with pytest.raises(PlanError, match="CH204"):
             plan(**change)

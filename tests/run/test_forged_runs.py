@@ -12,9 +12,8 @@ from choral.core.errors import StorageError
 from choral.record import inside, read_run
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.folder import RunFolder, read_parameters
+from choral.run.folder import RunFolder, read_parameters, sign_off
 from choral.run.runs import Run, resume
-from choral.run.signatures import sign_off
 from tests.run.forger import boast, cover_up, cut, edit, relabel, write_rounds
 from tests.run.small import rows, study
 

@@ -6,7 +6,7 @@ import pytest
 from choral.core.errors import ConfigError, PlanError
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
-from choral.core.probes import answers_of
+from choral.probes.projections import answers_of
 from choral.record import read_probes
 from choral.report.verify import verify
 from choral.report.words import server_sees
@@ -110,7 +110,7 @@ def test_the_probes_of_a_turn_that_can_be_repeated_follow_from_the_seed_and_the_
 
 
 def test_the_noise_of_an_update_is_that_of_all_its_steps(probed):
-    guard = Guard.posted(probed, None)
+    guard = Guard.of_study(probed, None)
     integers = Simulated(probed)
     with integers.opened():
         own = integers.integers(probed.trained.start(0), range(12), Turn(1, 0))
@@ -141,7 +141,6 @@ def test_a_rehearsed_audit_opens_one_round_names_nobody_and_changes_no_sum(probe
     ("change", "kind", "code"),
     [
         ({"against": "server and colluders", "local_steps": 1, "batch": 32}, ConfigError, "CH104"),
-        ({"secure_sum": "paper", "colluders": None}, ConfigError, "CH104"),
         ({"epsilon": None, "noise": 0.0}, PlanError, "CH204"),
         ({"weighing": "rows", "typical_rows": 20}, ConfigError, "CH104"),
     ],

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.run.metrics import metrics
+from choral.run.runs import metrics
 from tests.run.small import study
 
 

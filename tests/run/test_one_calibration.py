@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import binom
 
 from choral.accounting.calibrate import calibrated
-from choral.cli.demo import PAPER
-from choral.core.costs import Costs
+from choral.accounting.costs import Costs
+from choral.accounting.reserves import rounded_coin
+from choral.cli.training import PAPER
 from choral.core.plan import Budget, Plan, SecureSum
-from choral.core.poisson import rounded_coin
 from choral.learning.batches import drawer_of
 from choral.learning.models import logistic
 from choral.planner import plan_for
@@ -23,7 +23,7 @@ SHAPES = {
     "poisson": {"devices": 6, "cohort": 4, "rounds": 3, "local_steps": 2, "batch": 8},
     "partition": {"devices": 6, "cohort": 6, "rounds": 5, "local_steps": 4, "batch": 8, "sampling": "partition"},
     "all rows": {"devices": 4, "cohort": 3, "rounds": 4, "local_steps": 1, "batch": 48},
-    "whole": {"devices": 6, "cohort": 4, "rounds": 3, "local_steps": 1, "batch": 8, "law": "skellam"},
+    "whole": {"devices": 6, "cohort": 4, "rounds": 3, "local_steps": 1, "batch": 8, "law": "discrete_gaussian"},
 }
 
 

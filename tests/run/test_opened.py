@@ -9,7 +9,7 @@ import pytest
 
 import choral
 from choral.core.errors import ConfigError, StorageError
-from choral.run.opened import row_shape
+from choral.run.result import row_shape
 from tests.front.finished import patients, run
 from tests.run.small import SETTINGS, rows
 

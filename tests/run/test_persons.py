@@ -14,9 +14,10 @@ from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import ChoralError
 from choral.core.events import Gaussian
+from choral.core.exposure import MIXED_ADJACENCY
 from choral.core.ledger import Ledger
-from choral.core.rules import MIXED_ADJACENCY
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.home import Policy
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.planning import settle
@@ -168,7 +169,7 @@ def test_a_site_trains_on_the_persons_of_its_table_and_sees_that_in_what_it_appr
     name = rows[1].split(",")[1]
     sites.tables["hill"].write_text("\n".join([*rows[:3], rows[3].replace(rows[3].split(",")[1], name), *rows[4:]]))
     study, policy = sites.study / "study.toml", Policy(epsilon=4.0, delta=1e-4)
-    reported = sites.homes["hill"].approve(study, policy, sites.tables["hill"], record=True)
+    reported = approve(sites.homes["hill"], study, policy, sites.tables["hill"], record=True)
     assert (reported.rows, reported.unit, reported.adjacency) == (
         79,
         "person",
@@ -179,4 +180,4 @@ def test_a_site_trains_on_the_persons_of_its_table_and_sees_that_in_what_it_appr
     changed = study.read_text().replace('unit = "person"', 'unit = "record"').replace("rows_per_person = 2", "")
     (tmp_path / "changed.toml").write_text(changed)
     with pytest.raises(ChoralError, match=r"CH10|CH204"):
-        sites.homes["lake"].approve(tmp_path / "changed.toml", policy, sites.tables["lake"])
+        approve(sites.homes["lake"], tmp_path / "changed.toml", policy, sites.tables["lake"])

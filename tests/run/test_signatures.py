@@ -5,7 +5,14 @@ import pytest
 
 from choral.core.errors import TrustError
 from choral.core.keys import Identity
-from choral.run.signatures import bundle_of, entry_of, parameter_bytes, record_digest, signs, vault_of
+from choral.run.folder import (
+    bundle_of,
+    entry_of,
+    parameter_bytes,
+    record_digest,
+    signs,
+    vault_of,
+)
 
 FILES = {"run.json": "9f", "rounds.jsonl": "77"}
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.audit.canary import worst_case
-from choral.audit.one_run import data_driven
-from choral.backends.vectorised import Vectorised
 from choral.cli import main
 from choral.core.errors import PlanError
-from choral.core.events import Gaussian, Skellam
-from choral.deploy.policy import Policy
+from choral.core.events import Gaussian
+from choral.deploy.approving import approve
+from choral.deploy.home import Policy
+from choral.engine.compiled import CompiledEngine
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.record import read_run
@@ -21,10 +20,12 @@ from choral.report.verify import verify
 from choral.run.folder import RunFolder
 from choral.run.places import engine_of
 from choral.run.runs import Run, resume
+from choral_lab.audit.canary import worst_case
+from choral_lab.audit.one_run import data_driven
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
 from tests.run.small import rows, study
 
-LAWS = ("discrete_gaussian", "skellam")
+LAWS = ("discrete_gaussian",)
 STRICT = {"local_steps": 1, "sampling": "partition"}
 
 
@@ -48,7 +49,7 @@ def test_simulate_equals_rehearse_to_the_integer_with_whole_noise_and_drop_outs(
 
 
 def test_another_seed_has_other_noise_and_another_law_too():
-    models = [outcome("simulation", law=law, seed=seed)[0] for law in LAWS for seed in (1, 2)]
+    models = [outcome("simulation", law=law, seed=seed)[0] for law in ("gaussian", *LAWS) for seed in (1, 2)]
     assert len({model.tobytes() for model in models}) == 4
 
 
@@ -97,7 +98,12 @@ def test_a_rehearsal_shows_no_update_without_its_noise(law, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
 def test_a_strict_run_that_was_stopped_goes_on_and_is_verified(kind, tmp_path):
-    given = {"law": "skellam", "rounds": 4, "limits": {f"device {number}": 100.0 for number in range(1, 7)}, **STRICT}
+    given = {
+        "law": "discrete_gaussian",
+        "rounds": 4,
+        "limits": {f"device {number}": 100.0 for number in range(1, 7)},
+        **STRICT,
+    }
     whole = Run(kind, study(**given), folder=RunFolder.create(tmp_path / "whole"))
     whole.finish()
     part = Run(kind, study(**given), folder=RunFolder.create(tmp_path / "part"))
@@ -109,13 +115,13 @@ def test_a_strict_run_that_was_stopped_goes_on_and_is_verified(kind, tmp_path):
     assert np.array_equal(RunFolder(tmp_path / "part").checkpoint()[1], RunFolder(tmp_path / "whole").checkpoint()[1])
 
 
-@pytest.mark.parametrize(("law", "kind"), [("discrete_gaussian", Gaussian), ("skellam", Skellam)])
+@pytest.mark.parametrize(("law", "kind"), [("discrete_gaussian", Gaussian)])
 def test_a_study_between_sites_is_charged_by_rule_s6_and_its_sums_are_noisy(law, kind, tmp_path):
     """The agents as they are deployed: a sum is off from what the sites computed by about √3·s grid steps."""
     job = JOB.replace("delta = 1e-4", f'delta = 1e-4\nlaw = "{law}"').replace("steps = 2", "steps = 1")
     made = Consortium(tmp_path, job=job.replace("rounds = 3", "rounds = 1"))
     own = Policy(epsilon=4.0, delta=1e-4)
-    preview = made.homes[NAMES[0]].approve(made.study / "study.toml", own, made.tables[NAMES[0]], record=False)
+    preview = approve(made.homes[NAMES[0]], made.study / "study.toml", own, made.tables[NAMES[0]], record=False)
     assert (preview.law, preview.rule) == (law, "S6")
     made.approve()
     sent = {}
@@ -182,9 +188,8 @@ def test_a_file_with_a_law_is_planned_simulated_rehearsed_reported_and_verified(
     for verb in ("simulate", "rehearse"):
         assert main([verb, written, "--out", verb]) == 0
         said = " ".join(capsys.readouterr().out.split())
-        named = {"discrete_gaussian": "discrete Gaussian noise", "skellam": "Skellam noise"}[law]
         assert "1 local step per round · batches of 64 step size" in said
-        assert f"{named} " in said
+        assert "discrete Gaussian noise " in said
         assert "rule S6" in said
         assert "whole numbers on a grid of" in said
         assert "rule S1" not in said
@@ -193,7 +198,7 @@ def test_a_file_with_a_law_is_planned_simulated_rehearsed_reported_and_verified(
         assert main(["report", verb]) == 0
         page, entry = (tmp_path / verb / "report.html").read_text(), (tmp_path / verb / "privacy.yaml").read_text()
         for text in (page, entry):
-            assert f"{named} of standard deviation" in text
+            assert "discrete Gaussian noise of standard deviation" in text
             assert "in whole numbers" in text
             assert "Gaussian noise of standard deviation" not in text.replace("discrete Gaussian", "")
             assert "Low bits" not in text
@@ -206,7 +211,7 @@ def test_a_file_with_a_law_is_planned_simulated_rehearsed_reported_and_verified(
 
 @pytest.mark.parametrize("more", ["[local]\nsteps = 2\n", '[local]\nsampling = "poisson"\n'])
 def test_a_file_that_asks_for_more_than_is_proved_is_refused(job, more, capsys):
-    assert main(["simulate", job("skellam", more)]) != 0
+    assert main(["simulate", job("discrete_gaussian", more)]) != 0
     assert "CH204" in capsys.readouterr().err
 
 
@@ -218,22 +223,22 @@ def test_a_changed_charge_of_a_strict_ledger_is_noticed(job, tmp_path):
 
 
 def test_a_hand_chosen_noise_may_be_whole_too():
-    own = study(law="skellam", epsilon=None, noise=0.2, **STRICT)
+    own = study(law="discrete_gaussian", epsilon=None, noise=0.2, **STRICT)
     assert own.plan.strict
-    assert own.codec.law == "skellam"
-    assert not study(law="skellam", epsilon=None, noise=0.0, **STRICT).plan.strict
+    assert own.codec.law == "discrete_gaussian"
+    assert not study(law="discrete_gaussian", epsilon=None, noise=0.0, **STRICT).plan.strict
 
 
 def test_an_audit_of_whole_noise_is_refused_and_not_made_without_it():
-    own = study(law="skellam", **STRICT)
+    own = study(law="discrete_gaussian", **STRICT)
     for audit in (lambda: worst_case(own.plan, own.secure, delta=1e-5), lambda: data_driven(own, delta=1e-5)):
         with pytest.raises(PlanError, match=r"CH204 an audit of law"):
             audit()
 
 
 def test_an_engine_whose_codec_would_leave_the_noise_out_is_refused():
-    own = study(law="skellam", **STRICT)
+    own = study(law="discrete_gaussian", **STRICT)
     with pytest.raises(PlanError, match="CH204 the codec does not add"):
-        Vectorised(
+        CompiledEngine(
             model=own.model, records=own.split.train, plan=own.plan, codec=replace(own.codec, law="gaussian"), seed=1
         )

@@ -11,9 +11,16 @@ from choral.core.errors import ConfigError, TableError
 from choral.output.onnx import export_onnx
 from choral.record import read_sum_models
 from choral.run.inquiry import begun
+from choral.run.modelling import (
+    advice,
+    kappa_of,
+    question_of,
+    shape_of,
+    sums_of,
+    with_proposed_kind,
+)
 from choral.run.planning import prospect_of, settle
 from choral.run.study import declared_columns
-from choral.run.sum_study import advice, kappa_of, question_of, shape_of, sums_of, with_proposed_kind
 from choral.tables.reading import from_frame
 from tests.run.test_modelling import frame
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from choral.core.errors import ConfigError
 from choral.core.masks import Mask, add_masks, ring
 from choral.server import uploads
-from choral.server.uploads import ADDERS, KeptVectors, Memory, RunningSum, Uploads, add_vectors
+from choral.server.uploads import ADDERS, KeptVectors, RoomForUploads, RunningSum, Uploads, add_vectors
 
 LONG = 2**18 + 37  # words: no whole number of lines of the cache
 
@@ -99,11 +99,11 @@ def test_uploads_are_added_taken_back_and_unmasked():
     masked = words.copy()
     add_masks(masked, [Mask(bytes(32), adds=True)])
     work.add(1, masked.tobytes())
-    work.add(2, words.tobytes(), keep=False)
+    work.add(2, words.tobytes())
     work.add(3, words.tobytes())
-    assert sorted(work.vectors) == [1, 3]
+    assert sorted(work.vectors) == [1, 2, 3]
     work.take_back(3)
-    assert sorted(work.vectors) == [1]
+    assert sorted(work.vectors) == [1, 2]
     assert work.unmasked([Mask(bytes(32), adds=False)]).tolist() == (2 * words).tolist()
     assert Uploads(32).unmasked([]).tolist() == []
 
@@ -124,19 +124,19 @@ def test_however_many_uploads_wait_and_whoever_is_taken_back_the_sum_is_the_same
 
 def test_the_environment_says_how_much_memory_uploads_may_take(monkeypatch):
     monkeypatch.setenv("CHORAL_MEMORY", "7")
-    assert Memory.of_environment() == Memory(7 * 2**20)
+    assert RoomForUploads.of_environment() == RoomForUploads(7 * 2**20)
     monkeypatch.delenv("CHORAL_MEMORY")
-    assert Memory.of_environment() == Memory(256 * 2**20)
+    assert RoomForUploads.of_environment() == RoomForUploads(256 * 2**20)
     for text in ("-1", "much"):
         monkeypatch.setenv("CHORAL_MEMORY", text)
         with pytest.raises(ConfigError, match="CH102 CHORAL_MEMORY"):
-            Memory.of_environment()
+            RoomForUploads.of_environment()
 
 
 def test_all_vectors_that_a_server_keeps_are_within_the_memory_that_it_may_use():
     for size in (0, 1, 7, 100, 10**9):
         for upload in (1, 3, 50, 10**8):
-            memory = Memory(size)
+            memory = RoomForUploads(size)
             (waiting, sums), aside = memory.kept(upload), memory.laid_aside(upload)
             assert 0 <= waiting <= 16 and sums >= 1
             assert (waiting + min(sums, ADDERS) - 1) * upload + aside == size and 4 * aside >= size

@@ -18,7 +18,7 @@ from choral.tables.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
 BINS = 24  # of a model's table
-FEWEST_BINS = 8  # that are proposed; this and the next were settled on made-up lives (`bench.sum_bins --made`)
+FEWEST_BINS = 8  # that are proposed; this and the next were settled on made-up lives (decision 52)
 ROWS_OF_A_BIN = 12.0  # in deviations of the noise: bins lean on neighbours, so that more noise in each does less harm
 CLEAR = 3.0  # deviations of the noise above which a number of rows at risk is distinguished from 0
 ROUGH = 0.25  # of the events of a bin on average: more noise than this makes a curve rough

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from choral.core.display import up
@@ -11,10 +12,9 @@ from choral.core.plan import unit_of
 from choral.core.printable import count
 
 if TYPE_CHECKING:
-    from choral.deploy.comparing import DrawnNumber
-    from choral.deploy.preview import Preview
+    from choral.deploy.approving import DrawnNumber
 
-Paragraph = Callable[["Preview"], list[str]]
+Paragraph = Callable[[SimpleNamespace], list[str]]
 Answer = Callable[[str], str | None]
 TRIES = 3  # how often a person is asked for the same thing
 _ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
@@ -28,7 +28,7 @@ def typed(prompt: str) -> str | None:
         return None
 
 
-def screen(preview: "Preview", *, asks: bool = False) -> list[str]:
+def screen(preview: SimpleNamespace, *, asks: bool = False) -> list[str]:
     """The lines about a study, the number to compare last; `asks` if the owner is asked for the others' next."""
     return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview, asks=asks)]
 
@@ -55,7 +55,7 @@ def compare(home: Path, answer: Answer = typed) -> Iterator[str]:
 
     What was typed is kept in the home, so that nobody types it twice.
     """
-    from choral.deploy.comparing import keep_typed, last_drawn
+    from choral.deploy.approving import keep_typed, last_drawn
 
     drawn = last_drawn(home)
     yield from check_lines(drawn)
@@ -91,7 +91,7 @@ def missing_line(drawn: "DrawnNumber") -> list[str]:
 
 def compared_so_far(home: Path) -> list[str]:
     """What was compared by then, where nobody is asked: with `--yes` the owner sees what is missing."""
-    from choral.deploy.comparing import last_drawn
+    from choral.deploy.approving import last_drawn
 
     drawn = last_drawn(home)
     return [*check_lines(drawn), *missing_line(drawn)]
@@ -125,14 +125,14 @@ def agreed(answer: Answer = typed) -> bool | None:
     return None
 
 
-def _study(preview: "Preview") -> list[str]:
+def _study(preview: SimpleNamespace) -> list[str]:
     return [
         f"STUDY     {preview.study}: {preview.model} with {count(preview.parameters, 'parameter')}, "
         f"{count(preview.rounds, 'round')}"
     ]
 
 
-def _code(preview: "Preview") -> list[str]:
+def _code(preview: SimpleNamespace) -> list[str]:
     if not preview.code_path:
         return []
     return [
@@ -142,20 +142,20 @@ def _code(preview: "Preview") -> list[str]:
     ]
 
 
-def _devices(preview: "Preview") -> list[str]:
+def _devices(preview: SimpleNamespace) -> list[str]:
     return [
         f"DEVICES   {len(preview.devices)}, and nobody else:",
         *(f"  {name}{' (this site)' if name == preview.device else ''}" for name in preview.devices),
     ]
 
 
-def _keys(preview: "Preview") -> list[str]:
+def _keys(preview: SimpleNamespace) -> list[str]:
     if preview.hybrid:
         return ["KEYS      X25519 with ML-KEM-768, erased after every turn"]
     return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads with their noise"]
 
 
-def _reads(preview: "Preview") -> list[str]:
+def _reads(preview: SimpleNamespace) -> list[str]:
     values = " or ".join(preview.classes) or "a number"
     rows, persons = count(preview.rows, "row"), count(preview.rows, "person")
     read = (
@@ -170,7 +170,7 @@ def _reads(preview: "Preview") -> list[str]:
     ]
 
 
-def _encoder(preview: "Preview") -> list[str]:
+def _encoder(preview: SimpleNamespace) -> list[str]:
     if not preview.encoder:
         return []
     return [
@@ -179,11 +179,11 @@ def _encoder(preview: "Preview") -> list[str]:
     ]
 
 
-def _protects(preview: "Preview") -> list[str]:
+def _protects(preview: SimpleNamespace) -> list[str]:
     return [f"PROTECTS  {unit_of(preview.unit).loses.format(adjacency=preview.adjacency)}"]
 
 
-def _sends(preview: "Preview") -> list[str]:
+def _sends(preview: SimpleNamespace) -> list[str]:
     helped = (
         f"{preview.colluders} of them help{'s' * (preview.colluders == 1)} it"
         if preview.colluders
@@ -198,7 +198,7 @@ def _sends(preview: "Preview") -> list[str]:
     ]
 
 
-def _shows(preview: "Preview") -> list[str]:
+def _shows(preview: SimpleNamespace) -> list[str]:
     if not preview.probes:
         return []
     return [
@@ -208,8 +208,8 @@ def _shows(preview: "Preview") -> list[str]:
     ]
 
 
-def _costs(preview: "Preview") -> list[str]:
-    from choral.deploy.reserving import cap_in_words
+def _costs(preview: SimpleNamespace) -> list[str]:
+    from choral.deploy.approving import cap_in_words
 
     terms = f"δ = {preview.delta:g}, {preview.adjacency}, rule {preview.rule}, against {preview.adversary}"
     cap = cap_in_words(
@@ -225,7 +225,7 @@ def _costs(preview: "Preview") -> list[str]:
     ]
 
 
-def _costs_of_sums(preview: "Preview") -> list[str]:
+def _costs_of_sums(preview: SimpleNamespace) -> list[str]:
     if preview.epsilon_sum_planned is None:
         return []
     return [
@@ -234,11 +234,11 @@ def _costs_of_sums(preview: "Preview") -> list[str]:
     ]
 
 
-def _asks(preview: "Preview") -> list[str]:
+def _asks(preview: SimpleNamespace) -> list[str]:
     return [f"ASKS      {preview.asks}"] if preview.asks else []
 
 
-def _limit(preview: "Preview") -> list[str]:
+def _limit(preview: SimpleNamespace) -> list[str]:
     before = (
         [f"          earlier studies: δ = {preview.delta:g}, {preview.terms_before}"] if preview.terms_before else []
     )
@@ -250,7 +250,7 @@ def _limit(preview: "Preview") -> list[str]:
     ]
 
 
-def _limit_of_sums(preview: "Preview") -> list[str]:
+def _limit_of_sums(preview: SimpleNamespace) -> list[str]:
     if preview.epsilon_sum_limit is None:
         return []
     return [
@@ -259,7 +259,7 @@ def _limit_of_sums(preview: "Preview") -> list[str]:
     ]
 
 
-def _number(preview: "Preview", *, asks: bool) -> list[str]:
+def _number(preview: SimpleNamespace, *, asks: bool) -> list[str]:
     where = "here" if asks else "into choral device compare …"
     return [
         f"NUMBER    {spaced(preview.own_number)}: read it to all other sites, in one call, and type theirs {where}; "

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from choral.cli import terminal
 from choral.core.display import up
 from choral.core.errors import ConfigError
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from choral.asking.question import Question
     from choral.config import Job
     from choral.record import AnswerPrivacy
-    from choral.run.answers import AskedAnswer, PlannedQuestion
-    from choral.run.inquiry import Inquiry
+    from choral.run.inquiry import AskedAnswer, Inquiry, PlannedQuestion
 
 EPILOG = """\
 examples:
@@ -130,7 +131,7 @@ def _allowing(job: "Job") -> tuple["Job", str]:
     """The job; where it allows no question, with half of its ε for questions, and a sentence that says so."""
     if job.ask.allowed or job.privacy.epsilon is None:
         return job, ""
-    ask = replace(job.ask, epsilon=job.privacy.epsilon / 2)
+    ask = msgspec.structs.replace(job.ask, epsilon=job.privacy.epsilon / 2)
     return replace(job, ask=ask), (
         f"{job.source} has no [ask] epsilon, so nothing may be asked yet. This is a plan with [ask] epsilon = "
         f"{ask.epsilon:g} and most = {ask.most}."

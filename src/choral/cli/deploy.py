@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     """Where everything lies: a short path, for the sockets in it."""
-    from choral.deploy.enrolment import private
+    from choral.deploy.ownership import private
 
     if keep is not None:
         if keep.exists():

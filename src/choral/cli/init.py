@@ -100,7 +100,7 @@ def _source(paths: list[Path]) -> str:
 
 def _written(path: Path) -> str:
     """How a file is written, as far as it shows it, in the words of [data]."""
-    from choral.config.writing import toml_of
+    from choral.config.toml import toml_of
     from choral.tables.reading import resolved
 
     found = resolved(path, guess=True)
@@ -114,7 +114,7 @@ def _places(paths: list[Path]) -> str:
 
 def _text(paths: list[Path], source: str, looks: "dict[str, Look]", partial: dict[str, list[Path]], label: str) -> str:
     """The choral.toml."""
-    from choral.config.writing import toml_of
+    from choral.config.toml import toml_of
 
     kind = "parquet" if paths[0].suffix in (".parquet", ".pq") else "csv"
     several = len(paths) > 1

@@ -1,19 +1,17 @@
 """choral.toml as a Job: one table per room, unknown keys are errors, every complaint names its line and the way out."""
 
-import difflib
 import glob
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from choral.config.encoders import check_encoder
-from choral.config.kinds import Kind
-from choral.config.lines import SettingsSource
-from choral.config.named import RENAMED
+import msgspec
+
 from choral.config.settings import (
+    RENAMED,
     AskSettings,
     DataSettings,
     FederationSettings,
@@ -21,16 +19,25 @@ from choral.config.settings import (
     ModelSettings,
     PrivacySettings,
     RunSettings,
+    settings_of,
 )
-from choral.config.unit_settings import check_quantile, check_unit
-from choral.config.untrained import OF_SUMS, ON_SUMS, OPEN, check_on_sums, given_in, questions_for
-from choral.config.writing import plain, to_toml
-from choral.core.errors import ConfigError, TableError
-from choral.core.plan import Sampling, usual_sampling
+from choral.config.together import (
+    OF_SUMS,
+    ON_SUMS,
+    OPEN,
+    check_together,
+    did_you_mean,
+    given_in,
+    questions_for,
+    shown,
+)
+from choral.config.toml import SettingsSource, plain, to_toml
+from choral.core.errors import ConfigError
+from choral.core.plan import RETIRED, RETIRED_LAW, Sampling, removed, usual_sampling
 from choral.learning.models import KINDS, Maker
 from choral.server_step import DEFAULT, ServerStep, step_of
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 _OF_TABLES = (".csv", ".gz", ".xz", ".parquet", ".pq", ".xlsx", ".xls", ".tsv")
 BUILT_IN = tuple(KINDS)  # models that are named; any other is somebody's own code
 
@@ -117,8 +124,9 @@ class Job:
         Momentum(step_size=1.0, momentum=0.5)
         """
         own, where = self.federation, self.where("federation", "server")
-        numbers = {f.name.removeprefix("server_"): f.name for f in fields(own) if f.name.startswith("server_")}
-        return step_of(own.server or DEFAULT, {name: getattr(own, key) for name, key in numbers.items()}, where=where)
+        numbers = [name for name in settings_of(FederationSettings) if name.startswith("server_")]
+        given = {name.removeprefix("server_"): getattr(own, name) for name in numbers}
+        return step_of(own.server or DEFAULT, given, where=where)
 
     def seeded(self, seed: int) -> "Job":
         """The same job with this seed, which a run keeps with the job's text.
@@ -127,7 +135,7 @@ class Job:
         7
         """
         _table(RunSettings, "run", {"seed": seed}, SettingsSource(source="--seed"))  # refused here if it is none
-        return replace(self, run=replace(self.run, seed=seed))
+        return replace(self, run=msgspec.structs.replace(self.run, seed=seed))
 
     @property
     def folder(self) -> Path:
@@ -143,10 +151,8 @@ class Job:
         return str(Path(glob.escape(str(self.folder))) / path)
 
 
-_TABLES: dict[str, type] = {
-    f.name: f.type
-    for f in fields(Job)
-    if isinstance(f.type, type) and f.name not in ("source", "text", "origin", "maker")
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    one.name: one.type for one in fields(Job) if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
 }
 
 
@@ -185,13 +191,25 @@ def read_text(path: str | Path, *, fix: str = "Check the path.") -> str:
         raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path), fix=fix) from None
 
 
-def parse(text: str, *, source: str = "choral.toml") -> Job:
-    """The Job that a text describes.
+def parse(text: str, *, source: str = "choral.toml", recorded: bool = False) -> Job:
+    """The Job that a text describes; a `recorded` one may say what was removed since it ran, and that is left out.
 
     >>> parse("privacy.epsilon = 2.0").privacy.epsilon
     2.0
     """
-    return _job(read_toml(text, source=source), SettingsSource(source=source, text=text), text=text)
+    content = read_toml(text, source=source)
+    if recorded:
+        content = {
+            table: {key: value for key, value in values.items() if not _was_removed(table, key, value)}
+            for table, values in content.items()
+        }
+    return _job(content, SettingsSource(source=source, text=text), text=text)
+
+
+def _was_removed(table: str, key: str, value: object) -> bool:
+    """Whether choral 0.2 had this setting, and no later version has it."""
+    sums = table == "federation" and ((key, value) == ("secure_sum", "paper") or key == "packed")
+    return sums or (table == "local" and key in RETIRED) or (table, key, value) == ("privacy", "law", RETIRED_LAW)
 
 
 def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> dict[str, Any]:
@@ -236,10 +254,10 @@ def _placed(settings: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Mak
             from choral.learning.torch_door import named_maker
 
             value, maker = named_maker(value)
-        owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)
+        owner = "local" if key in RETIRED else _table_with(name)  # which refuses it
         if owner is None:
-            known = {f.name: f for kind in _TABLES.values() for f in fields(kind)}
-            raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
+            known = dict.fromkeys(one for kind in _TABLES.values() for one in settings_of(kind))
+            raise ConfigError("CH101", f'unknown setting "{key}".', fix=did_you_mean(key, known))
         if value is not None:
             content.setdefault(owner, {})[name] = value
     return content, maker
@@ -252,164 +270,36 @@ def _job(content: Mapping[str, Any], origin: SettingsSource, *, text: str) -> Jo
                 "CH101",
                 f'unknown table "[{name}]".' if isinstance(value, dict) else f'key "{name}" is outside any table.',
                 where=origin.where(name),
-                fix=_did_you_mean(name, _TABLES, _owner(name)),
+                fix=did_you_mean(name, _TABLES, _owner(name)),
             )
     tables: dict[str, Any] = {name: _table(kind, name, content.get(name, {}), origin) for name, kind in _TABLES.items()}
     job = Job(**tables, source=origin.source, text=text, origin=origin)
-    _check_together(job)
+    check_together(job)
     return replace(job, ask=questions_for(job)) if job.on_sums and not job.ask.allowed else job
 
 
 def _table(kind: type[T], name: str, values: Mapping[str, Any], origin: SettingsSource) -> T:
-    known: dict[str, Field[Any]] = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    """A table of checked settings, which keep the numbers as they are given: digests are of these."""
+    known = settings_of(kind)
     for key, value in values.items():
         place = origin.where(name, key)
+        if _was_removed(name, key, value):
+            raise removed(f"{name}.{key}", value, place, ConfigError)
         if key not in known:
-            raise ConfigError(
-                "CH101", f'unknown key "{key}" in [{name}].', where=place, fix=_did_you_mean(key, known, _owner(key))
-            )
-        wanted: Kind = known[key].metadata["kind"]
-        if not wanted.fits(value):
-            default = known[key].default
-            example = wanted.suggest or ("" if default in (None, MISSING) else repr(default).replace("'", '"'))
-            suggestion = f" Suggested: {example}" if example else ""
-            raise ConfigError(
-                "CH102", f"{name}.{key} = {_shown(value)}.", where=place, fix=f"Must be {wanted}.{suggestion}"
-            )
+            fix = did_you_mean(key, known, _owner(key))
+            raise ConfigError("CH101", f'unknown key "{key}" in [{name}].', where=place, fix=fix)
+        if not known[key].fits(value):
+            suggestion = f" Suggested: {known[key].example}" if known[key].example else ""
+            fix = f"Must be {known[key]}.{suggestion}"
+            raise ConfigError("CH102", f"{name}.{key} = {shown(value)}.", where=place, fix=fix)
     return kind(**values)
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, float | int | bool):
-        return str(value).lower()
-    text = f'"{value}"' if isinstance(value, str) else type(value).__name__
-    return text if len(text) <= 40 else text[:37] + '…"'
+def _table_with(key: str) -> str | None:
+    return next((name for name, kind in _TABLES.items() if key in settings_of(kind)), None)
 
 
 def _owner(key: str) -> str:
     """The table that does have this key, for keys that stand in the wrong one."""
-    owner = next((name for name, kind in _TABLES.items() if key in {f.name for f in fields(kind)}), "")
+    owner = _table_with(key)
     return f"It belongs in [{owner}]." if owner else ""
-
-
-def _did_you_mean(word: str, known: Mapping[str, object], otherwise: str) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    if otherwise or not close:
-        return otherwise or f"Known: {', '.join(known)}."
-    return f'Did you mean "{close[0]}"?'
-
-
-def _check_together(job: Job) -> None:
-    sources = [key for key in ("csv", "parquet", "npz", "images", "builtin") if getattr(job.data, key) is not None]
-    if len(sources) > 1:
-        raise ConfigError(
-            "CH104",
-            f"[data] names both {sources[0]} and {sources[1]}.",
-            where=job.where("data", sources[1]),
-            fix="Keep one.",
-        )
-    if sources and sources[0] not in ("csv", "parquet"):
-        _check_columns(job, sources[0])
-    _check_row_shape(job)
-    check_encoder(job)
-    if job.privacy.epsilon is None and job.privacy.noise is None:
-        raise ConfigError(
-            "CH103",
-            "[privacy] has no epsilon.",
-            where=job.where("privacy"),
-            fix="Set epsilon = 2.0, say, or noise = … to choose the noise by hand.",
-        )
-    if job.privacy.epsilon is not None and job.privacy.noise is not None:
-        raise ConfigError(
-            "CH104",
-            "[privacy] has both epsilon and noise.",
-            where=job.where("privacy", "noise"),
-            fix="Keep epsilon (the noise is solved from it), or noise.",
-        )
-    devices, cohort = job.federation.devices, job.federation.cohort
-    if devices is not None and cohort is not None and cohort > devices:
-        raise ConfigError(
-            "CH104",
-            f"federation.cohort = {cohort} of {devices} devices.",
-            where=job.where("federation", "cohort"),
-            fix=f"Use at most {devices}.",
-        )
-    check_unit(job)
-    check_quantile(job)
-    _ = job.server_step  # CH104 for a number that it does not use
-    _check_model(job)
-
-
-def _check_columns(job: Job, source: str) -> None:
-    """Nothing, or CH104 for a setting of a table where the rows are arrays, images, or come with choral."""
-    of_a_file = ["ignore", "device_column", "limit_column", "person", "delimiter"]
-    more = {
-        "builtin": ["classes", "encoder"],
-        "npz": ["columns"],
-        "images": ["columns", "label_bounds"],
-    }
-    if key := next((key for key in of_a_file + more[source] if getattr(job.data, key) is not None), None):
-        raise ConfigError(
-            "CH104",
-            f'[data] has {source} = "{getattr(job.data, source)}" and {key}, which only your own table can have.',
-            where=job.where("data", key),
-            fix=f"Leave {key} out, or name your table with csv or parquet.",
-        )
-    if job.data.images is not None and len(job.data.row_shape or ()) not in (2, 3):
-        raise ConfigError(
-            "CH103",
-            "[data] has images and no row_shape of two or three numbers.",
-            where=job.where("data", "images"),
-            fix="Set row_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
-        )
-
-
-def _check_row_shape(job: Job) -> None:
-    """Nothing, or CH104 for rows that are declared to be arrays and to be something else as well."""
-    others = ("csv", "parquet", "builtin", "columns", "text", "person", "labels")
-    key = next((key for key in others if getattr(job.data, key) is not None), None)
-    if job.data.row_shape is not None and key is not None:
-        raise ConfigError(
-            "CH104",
-            f"[data] has row_shape, which makes rows arrays, and {key}, which makes them rows of a table.",
-            where=job.where("data", "row_shape"),
-            fix="Keep one of them.",
-        )
-
-
-def _check_model(job: Job) -> None:
-    check_on_sums(job)
-    kind, data, built_in = job.model_kind, job.data, KINDS.get(job.model_kind)
-    if built_in and built_in.hidden and not job.model.hidden:
-        what = f'[model] kind = "{kind}" needs hidden sizes.'
-        raise ConfigError("CH103", what, where=job.where("model"), fix="Add hidden = [64, 32].")
-    if built_in is None and ":" not in kind:
-        raise ConfigError(
-            "CH102",
-            f"model.kind = {_shown(kind)}.",
-            where=job.where("model", "kind"),
-            fix="Must be "
-            + ", ".join(f'"{name}"' for name in (*KINDS, *ON_SUMS, OPEN))
-            + ' or "module:function". '
-            + _did_you_mean(kind, dict.fromkeys((*BUILT_IN, *ON_SUMS, OPEN)), ""),
-        )
-    if built_in and not built_in.classes and data.label_bounds is None:
-        raise TableError(
-            "CH304",
-            f'label "{data.label}" has no declared range.',
-            where=job.where("data", "label"),
-            why="Scaling by the data's own minimum and maximum would reveal them.",
-            fix="Declare label_bounds = [low, high] in [data].",
-        )
-    numbers = [f'"{name}"' for name, kind in KINDS.items() if kind.numbers]
-    other = next((key for key in ("classes", "builtin") if getattr(data, key) is not None), None)
-    if data.label_bounds is not None and (other or (built_in and not built_in.numbers)):
-        raise ConfigError(
-            "CH104",
-            "[data] has label_bounds, which make the label a number, "
-            + (f"and {other}, which makes it a class." if other else f'and [model] kind = "{kind}" learns classes.'),
-            where=job.where("data", "label_bounds"),
-            fix=f"Keep label_bounds or {other}."
-            if other
-            else f"Use kind = {' or '.join(numbers)}, or leave label_bounds out.",
-        )

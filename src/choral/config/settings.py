@@ -1,68 +1,160 @@
-"""The tables of a choral.toml, each setting with its range and its default."""
-# ruff: noqa: RUF009 - a setting is a dataclass field, spelled short
+"""The tables of a choral.toml, each setting with its type, its range and its default.
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+msgspec judges values by their types. Words, examples and what a type can't say stand in the metadata of a type.
+"""
 
-from choral.config.kinds import (
-    Bounds,
-    Classes,
-    Digest,
-    Kind,
-    ListOf,
-    Number,
-    Numbers,
-    Tables,
-    Text,
-    Texts,
-    Whole,
-    YesNo,
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
 )
+
+import msgspec
+from msgspec import Meta
+
 from choral.core.plan import (
-    AGAINST,
-    LAWS,
-    NOISE_IS_ADDED,
-    PARTICIPATIONS,
-    PASSES,
-    SAMPLINGS,
-    SCHEDULES,
-    SUM_KINDS,
-    UNITS,
-    WEIGHINGS,
+    MOST_WHOLE,
     Against,
     Law,
     NoiseIsAdded,
     Participation,
     Passes,
     Sampling,
-    Schedule,
     SumKind,
     Unit,
     UnitName,
     Weighing,
     unit_of,
+    whole_within,
 )
-from choral.server_step import STEPS
-from choral.tables.cells import DATE_ORDERS, DateOrder, Format, level_of
-from choral.tables.records import PARTITIONS, Partition
+from choral.server_step import StepName
+from choral.tables.cells import DateOrder, Format, level_of
+from choral.tables.records import Partition
+
+_MOST = sys.float_info.max  # so that infinity is no number
+RENAMED = {"local_steps": "steps", "model": "kind", "own_labels": "labels"}  # by name in Python -> in choral.toml
 
 
-def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
-    return field(default=default, metadata={"kind": kind})
+def _eg(example: str) -> Meta:
+    return Meta(examples=[example])
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrivacySettings:
+def _said(words: str, holds: Callable[[Any], bool] | None = None) -> Meta:
+    """What a value must be, in words, and what is asked of it that a type can't say."""
+    return Meta(description=words, extra=None if holds is None else {"holds": holds})
+
+
+Number = Annotated[float, Meta(ge=-_MOST, le=_MOST)]
+Positive = Annotated[float, Meta(gt=0, le=_MOST)]
+NotNegative = Annotated[float, Meta(ge=0, le=_MOST)]
+Small = Annotated[float, Meta(gt=0, lt=1e4)]
+Part = Annotated[float, Meta(gt=0, lt=1)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Whole = Annotated[int, Meta(ge=0, le=MOST_WHOLE)]
+Count = Annotated[int, Meta(ge=1, le=MOST_WHOLE)]
+Text = Annotated[str, Meta(min_length=1)]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z"), _said("a SHA-256, 64 digits from 0 to f")]
+Bounds = Annotated[
+    list[Number],
+    Meta(min_length=2, max_length=2),
+    _said("[low, high], two finite numbers with low below high", lambda ends: ends[0] < ends[1]),
+]
+Classes = Annotated[
+    list[Text | int | bool],
+    _said(
+        "a list of texts in quotes, of whole numbers, or of true and false", lambda all_: len({*map(type, all_)}) < 2
+    ),
+]
+Columns = Annotated[dict[str, dict[str, Any]], _said("a table for each column, such as [data.columns.age]")]
+Labels = Annotated[dict[str, Text], _said("a table with a text for each name")]
+
+
+class Setting(NamedTuple):
+    """A setting of a table: the type of its values, and its default.
+
+    >>> Setting(Share).fits(1.0), str(Setting(Share))
+    (False, 'a finite number at least 0 and below 1')
+    """
+
+    kind: Any
+    default: object = None
+
+    def fits(self, value: object) -> bool:
+        """Say if this may be a value of the setting."""
+        try:
+            msgspec.convert(value, self.kind)
+        except msgspec.ValidationError:
+            return False
+        return all(meta.extra["holds"](value) for meta in _metas(self.kind) if meta.extra)
+
+    @property
+    def example(self) -> str:
+        """A value that a reader may be shown, as TOML; empty where there is none."""
+        if isinstance(self.default, bool):
+            return "true"
+        examples = [example for meta in _metas(self.kind) for example in meta.examples or ()]
+        return str(examples[0]) if examples else "" if self.default is None else repr(self.default).replace("'", '"')
+
+    def __str__(self) -> str:
+        metas, base = _metas(self.kind), get_args(self.kind)[0] if get_origin(self.kind) is Annotated else self.kind
+        if said := [meta.description for meta in metas if meta.description]:
+            return said[0]
+        origin, inner = get_origin(base) or base, get_args(base)
+        if origin is Literal:
+            return " or ".join(f'"{choice}"' for choice in inner)
+        if origin in (dict, list):
+            item = Setting(inner[-1])
+            return f"a table with {item} for each name" if origin is dict else f"a list, each item {item}"
+        if base in (bool, str):
+            return "true or false" if base is bool else "a text in quotes"
+        limits = {name: getattr(metas[0], name) for name in ("gt", "ge", "lt", "le")}
+        if base is int:
+            return whole_within(limits["ge"], limits["le"])
+        words = {"gt": "above", "ge": "at least", "lt": "below"}
+        parts = [f"{words[name]} {one:g}" for name, one in limits.items() if name != "le" and one not in (None, -_MOST)]
+        return " ".join(["a finite number", " and ".join(parts)]).rstrip()
+
+
+def _metas(kind: Any) -> list[Meta]:  # noqa: ANN401 - any type
+    return [one for one in getattr(kind, "__metadata__", ()) if isinstance(one, Meta)]
+
+
+@cache
+def settings_of(table: type[msgspec.Struct]) -> dict[str, Setting]:
+    """The settings of a table by their names, each with its type, which None is never of.
+
+    >>> list(settings_of(RunSettings))
+    ['name', 'seed', 'evaluate_every', 'gradient_norm']
+    """
+    kinds, found = get_type_hints(table, include_extras=True), {}
+    for field in msgspec.structs.fields(table):
+        kind = kinds[field.name]
+        if get_origin(kind) in (Union, UnionType):
+            (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        found[field.name] = Setting(kind, field.default)
+    return found
+
+
+class PrivacySettings(msgspec.Struct, frozen=True, kw_only=True):
     """[privacy]: the budget of every device, or a noise that somebody chose by hand."""
 
-    epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="2.0"))
-    delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
-    noise: float | None = _setting(Number(above=0, or_equal=True))
-    law: Law = _setting(Text(choices=LAWS), "gaussian")
-    against: Against = _setting(Text(choices=AGAINST), "everyone")
-    unit: UnitName = _setting(Text(choices=tuple(UNITS)), "record")
-    noise_is_added: NoiseIsAdded | None = _setting(Text(choices=NOISE_IS_ADDED))
-    limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
+    epsilon: Annotated[Small, _eg("2.0")] | None = None
+    delta: Annotated[Part, _eg("1e-5")] = 1e-5
+    noise: NotNegative | None = None
+    law: Law = "gaussian"
+    against: Against = "everyone"
+    unit: UnitName = "record"
+    noise_is_added: NoiseIsAdded | None = None
+    limits: dict[str, Small] | None = None
 
     @property
     def protects(self) -> Unit:
@@ -70,81 +162,74 @@ class PrivacySettings:
         return unit_of(self.unit)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FederationSettings:
+class FederationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """[federation]: who takes part and how often."""
 
-    devices: int | None = _setting(Whole(least=1, suggest="16"))
-    cohort: int | None = _setting(Whole(least=1, suggest="10"))
-    rounds: int | None = _setting(Whole(least=1, suggest="20"))
-    rows: int | None = _setting(Whole(least=1, suggest="1000"))
-    typical_rows: int | None = _setting(Whole(least=1, suggest="2000"))
-    weighing: Weighing | None = _setting(Text(choices=WEIGHINGS))
-    colluders: int | None = _setting(Whole(least=0))
-    participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
-    secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
-    packed: bool = _setting(YesNo(), False)
-    robust: bool = _setting(YesNo(), False)
-    deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
-    server: str | None = _setting(Text(choices=tuple(STEPS)))
-    server_step_size: float | None = _setting(Number(above=0, below=1e4, suggest="0.1"))
-    server_momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
-    server_decay: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.99"))
-    server_floor: float | None = _setting(Number(above=0, below=1e4, suggest="1e-3"))
+    devices: Annotated[Count, _eg("16")] | None = None
+    cohort: Annotated[Count, _eg("10")] | None = None
+    rounds: Annotated[Count, _eg("20")] | None = None
+    rows: Annotated[Count, _eg("1000")] | None = None
+    typical_rows: Annotated[Count, _eg("2000")] | None = None
+    weighing: Weighing | None = None
+    colluders: Whole | None = None
+    participation: Participation = "balanced"
+    secure_sum: SumKind = "complete"
+    robust: bool = False
+    deadline: Annotated[float, Meta(gt=0, lt=86400), _eg("120")] = 120.0
+    server: StepName | None = None
+    server_step_size: Annotated[Small, _eg("0.1")] | None = None
+    server_momentum: Annotated[Share, _eg("0.9")] | None = None
+    server_decay: Annotated[Share, _eg("0.99")] | None = None
+    server_floor: Annotated[Small, _eg("1e-3")] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalSettings:
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """[local]: how a picked device trains."""
 
-    steps: int | None = _setting(Whole(least=1, suggest="10"))
-    batch: int | None = _setting(Whole(least=1, suggest="244"))
-    step_size: float | None = _setting(Number(above=0, suggest="0.5"))
-    clip: float | None = _setting(Number(above=0, suggest="1.0"))
-    clip_quantile: float | None = _setting(Number(above=0, below=1, suggest="0.5"))
-    sampling: Sampling | None = _setting(Text(choices=SAMPLINGS))
-    passes: Passes = _setting(Text(choices=PASSES), "continue")
-    pull: float | None = _setting(Number(above=0, suggest="50"))
-    parts: int | None = _setting(Whole(least=1, suggest="10"))
-    momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
-    proximal: float | None = _setting(Number(above=0, or_equal=True, suggest="0.1"))
-    schedule: Schedule | None = _setting(Text(choices=SCHEDULES))
+    steps: Annotated[Count, _eg("10")] | None = None
+    batch: Annotated[Count, _eg("244")] | None = None
+    step_size: Annotated[Positive, _eg("0.5")] | None = None
+    clip: Annotated[Positive, _eg("1.0")] | None = None
+    clip_quantile: Annotated[Part, _eg("0.5")] | None = None
+    sampling: Sampling | None = None
+    passes: Passes = "continue"
+    pull: Annotated[Positive, _eg("50")] | None = None
+    parts: Annotated[Count, _eg("10")] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(msgspec.Struct, frozen=True, kw_only=True):
     """[data]: the tables, the label, and what is declared of the columns."""
 
-    csv: str | None = _setting(Text(suggest='"sites/*.csv"'))
-    parquet: str | None = _setting(Text(suggest='"sites/*.parquet"'))
-    npz: str | None = _setting(Text(suggest='"sites/*.npz"'))
-    images: str | None = _setting(Text(suggest='"sites/*"'))
-    row_shape: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[28, 28]"))
-    builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
-    label: str = _setting(Text(), "label")
-    labels: dict[str, str] | None = _setting(Texts())
-    classes: list[str | int | bool] | None = _setting(Classes(suggest='["no", "yes"]'))
-    label_bounds: list[float] | None = _setting(Bounds(suggest="[0, 100]"))
-    columns: dict[str, dict[str, Any]] | None = _setting(Tables())
-    ignore: list[str] | None = _setting(ListOf(item=Text()))
-    device_column: str | None = _setting(Text())
-    limit_column: str | None = _setting(Text())
-    person: str | None = _setting(Text(suggest='"patient_id"'))
-    rows_per_person: int | None = _setting(Whole(least=1, suggest="5"))
-    partition: Partition = _setting(Text(choices=PARTITIONS), "even")
-    skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
-    delimiter: str | None = _setting(Text(suggest='";"'))
-    decimal: str | None = _setting(Text(choices=(".", ",")))
-    encoding: str | None = _setting(Text(suggest='"cp1252"'))
-    dates: DateOrder | None = _setting(Text(choices=DATE_ORDERS))
-    empty: list[str] | None = _setting(ListOf(item=Text(), suggest='["NA", "."]'))
-    encoder: str | None = _setting(Text(suggest='"onnx:encoder.onnx"'))
-    encoder_sha256: str | None = _setting(Digest(suggest="what sha256sum prints of the file"))
-    embeddings: int | None = _setting(Whole(least=1, most=2**20, suggest="64"))
-    embedding_bounds: list[float] | None = _setting(Bounds(suggest="[-1, 1]"))
-    text: str | None = _setting(Text(suggest='"letter"'))
-    validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
-    test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+    csv: Annotated[Text, _eg('"sites/*.csv"')] | None = None
+    parquet: Annotated[Text, _eg('"sites/*.parquet"')] | None = None
+    npz: Annotated[Text, _eg('"sites/*.npz"')] | None = None
+    images: Annotated[Text, _eg('"sites/*"')] | None = None
+    row_shape: Annotated[list[Count], _eg("[28, 28]")] | None = None
+    builtin: Literal["adult"] | None = None
+    label: Text = "label"
+    labels: Labels | None = None
+    classes: Annotated[Classes, _eg('["no", "yes"]')] | None = None
+    label_bounds: Annotated[Bounds, _eg("[0, 100]")] | None = None
+    columns: Columns | None = None
+    ignore: list[Text] | None = None
+    device_column: Text | None = None
+    limit_column: Text | None = None
+    person: Annotated[Text, _eg('"patient_id"')] | None = None
+    rows_per_person: Annotated[Count, _eg("5")] | None = None
+    partition: Partition = "even"
+    skew: Annotated[Positive, _eg("0.5")] = 0.5
+    delimiter: Annotated[Text, _eg('";"')] | None = None
+    decimal: Literal[".", ","] | None = None
+    encoding: Annotated[Text, _eg('"cp1252"')] | None = None
+    dates: DateOrder | None = None
+    empty: Annotated[list[Text], _eg('["NA", "."]')] | None = None
+    encoder: Annotated[Text, _eg('"onnx:encoder.onnx"')] | None = None
+    encoder_sha256: Annotated[Digest, _eg("what sha256sum prints of the file")] | None = None
+    embeddings: Annotated[int, Meta(ge=1, le=2**20), _eg("64")] | None = None
+    embedding_bounds: Annotated[Bounds, _eg("[-1, 1]")] | None = None
+    text: Annotated[Text, _eg('"letter"')] | None = None
+    validation: Share = 0.1
+    test: Share = 0.1
 
     @property
     def encoder_file(self) -> str:
@@ -166,43 +251,40 @@ class DataSettings:
         return None if self.classes is None else [level_of(one) for one in self.classes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, "cnn" for images, or "module:function".
 
     "additive" and "hazard" are made from sums, which are questions, and not trained. "auto" lets the planner choose.
     """
 
-    kind: str | None = _setting(Text(suggest='"logistic"'))
-    hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
-    row_length: float | None = _setting(Number(above=0, below=1e4, suggest="4.0"))
-    slope: float | None = _setting(Number(above=0, below=1e4, suggest="0.3"))
-    time: str | None = _setting(Text(suggest='"days"'))
-    until: float | None = _setting(Number(above=0, suggest="1800"))
-    bins: int | None = _setting(Whole(least=2, suggest="24"))
+    kind: Annotated[Text, _eg('"logistic"')] | None = None
+    hidden: Annotated[list[Count], _eg("[64, 32]")] | None = None
+    row_length: Annotated[Small, _eg("4.0")] | None = None
+    slope: Annotated[Small, _eg("0.3")] | None = None
+    time: Annotated[Text, _eg('"days"')] | None = None
+    until: Annotated[Positive, _eg("1800")] | None = None
+    bins: Annotated[int, Meta(ge=2, le=MOST_WHOLE), _eg("24")] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """[run]: the name of the run, a seed for simulations, and when and how the model is evaluated."""
 
-    name: str = _setting(Text(), "run")
-    seed: int | None = _setting(Whole(least=0, suggest="42"))
-    evaluate_every: int = _setting(Whole(least=1), 1)
-    gradient_norm: bool = _setting(YesNo(), False)
+    name: Text = "run"
+    seed: Annotated[Whole, _eg("42")] | None = None
+    evaluate_every: Count = 1
+    gradient_norm: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class AskSettings:
+class AskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """[ask]: what may be asked before and during training, and what all questions together may cost."""
 
-    epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
-    epsilon_sum: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
-    most: int = _setting(Whole(least=1, suggest="20"), 20)
-    names: list[str] | None = _setting(ListOf(item=Text(), suggest='["count", "table"]'))
-    columns: list[str] | None = _setting(ListOf(item=Text(), suggest='["age", "sex"]'))
-    dropouts: bool = _setting(YesNo(), True)
-    smallest_crowd: int = _setting(Whole(least=1, suggest="500"), 1)
+    epsilon: Annotated[Small, _eg("0.5")] | None = None
+    epsilon_sum: Annotated[Small, _eg("0.5")] | None = None
+    most: Annotated[Count, _eg("20")] = 20
+    names: Annotated[list[Text], _eg('["count", "table"]')] | None = None
+    columns: Annotated[list[Text], _eg('["age", "sex"]')] | None = None
+    dropouts: bool = True
+    smallest_crowd: Annotated[Count, _eg("500")] = 1
 
     @property
     def allowed(self) -> bool:

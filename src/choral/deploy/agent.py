@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__
-from choral.backends import relay
-from choral.core.device import Device
-from choral.core.end_of_run import SignedEnd
-from choral.core.envelope import REQUEST_HEAD, Listener, answered
-from choral.core.errors import ChoralError, LedgerError, TrainingError, TrustError
-from choral.core.findings import signed_refusal
+from choral.backends import local_socket
+from choral.backends.connecting import Pauses
+from choral.config import read_text
+from choral.core.device import Device, Prepare, Prepared, Respondent
+from choral.core.errors import ChoralError, DeploymentError, LedgerError, TrainingError, TrustError
 from choral.core.keys import Identity
 from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream
@@ -35,26 +35,30 @@ from choral.core.messages import (
     encode,
     is_about_a_question,
 )
-from choral.core.respondent import Prepare, Prepared, Respondent
+from choral.core.signed import REQUEST_HEAD, Listener, SignedEnd, answered, signed_refusal
 from choral.core.terms import MODEL_TYPE, MOST_CHARGED, another_charge
-from choral.deploy import pinned
-from choral.deploy.enrolment import keep
-from choral.deploy.pinned import Approval
-from choral.deploy.reserving import reserve_in
-from choral.deploy.site import LOG, Home
+from choral.deploy.certificates import check_dates
+from choral.deploy.home import AUTHORITY, LOG, NODE_KEY, Approval, Home, check_table, reserve_in
+from choral.deploy.ownership import keep
 from choral.record import QUESTIONS, SiteQuestion
-from choral.run.agreement import Agreement
-from choral.run.folder import append_line, now, tensors
-from choral.run.signatures import receipt_text
+from choral.run.folder import append_line, now, receipt_text, tensors, unheard
 from choral.tables.reading import Table
 
 if TYPE_CHECKING:
     from choral.run.questions import CheckedQuestion
 
-CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
+CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of a connection, which a status shows
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits
 _MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
+LOOK = 1.0  # seconds between two looks at the processes of a run
+EVERY = 30.0  # seconds between two looks
+SOON = 3.0  # the same once the study is over, since the server is about to end, and first while something is in the way
+RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
+FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
+
+
+Tell = Callable[[str], None]
 
 
 class LogLine(TypedDict):
@@ -119,7 +123,7 @@ class Agent:
         try:
             vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it
             self.study, approval = home.approved(vault)
-            server_key = self.study.server_key  # refuses a study of before, in which anybody may speak as the server
+            self.study.require_runnable()
             held = home.approved_holdings(self.study, approval, vault)
             self.trainer, self.costs, self._since = held.trainer, held.costs, approval.since
             if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
@@ -137,7 +141,7 @@ class Agent:
             self.identity = Identity(vault.memory.id, vault.memory.secret)
             self.listener = Listener(
                 study=self.study.digest,
-                server_key=server_key,
+                server_key=self.study.server_key,
                 device=self.device.number,
                 heard=lambda: vault.memory.heard,
                 hear=lambda counter: vault.change(heard=counter),
@@ -155,10 +159,10 @@ class Agent:
     def answer(self, request: bytes | bytearray) -> Vector:
         """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
         kind, asked = request[:1], memoryview(request)[1:]
-        if kind == relay.HELLO:
+        if kind == local_socket.HELLO:
             self._note_wait(bytes(asked[: _MOST_DIGITS + 1]))
             return self.name.encode()
-        if kind != relay.FRAME:
+        if kind != local_socket.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
         try:
@@ -199,7 +203,7 @@ class Agent:
 
         def table(_question: "CheckedQuestion") -> Table:
             found = study.table_in(Path(approval.data), approval.written)
-            pinned.check_table(study.digest_of(found), approval.table, data=Path(approval.data))
+            check_table(study.digest_of(found), approval.table, data=Path(approval.data))
             return found
 
         def note(number: int, words: str) -> None:
@@ -234,7 +238,7 @@ class Agent:
         keep(self.home.receipt_path(self.study), receipt_text(self.study.roster[self.name], signed, early=early))
         if len(model) == terms.model_bytes:  # a site signs whatever it is handed, but only a whole model is of use
             parameters = np.frombuffer(model, MODEL_TYPE).astype(np.float32)
-            keep(model_path(self.home, self.study), tensors(parameters, {"format": "choral flat vector"}))
+            keep(self.home.model_path(self.study), tensors(parameters, {"format": "choral flat vector"}))
 
     def _charged(self) -> int:
         """How many uploads of this run the ledger has paid for."""
@@ -274,7 +278,7 @@ class Agent:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
         if self.ledger.balance.charges_of(self.study.run_name, round_number) >= MOST_CHARGED:
             raise another_charge(round_number, MOST_CHARGED)
-        self.ledger.balances.check(self._next_charge(round_number, attempt))
+        self.ledger.balance.check(self._next_charge(round_number, attempt))
         with self.device.vault.room():
             pass  # who can't write a turn down says so before others are charged for it
 
@@ -284,10 +288,10 @@ class Agent:
         self.journal.note("charged", round=round_number, attempt=attempt)  # ε is composed where somebody asks for it
         return receipt
 
-    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:
-        """Answer at the home's door until asked to stop."""
-        most = len(relay.FRAME) + REQUEST_HEAD + self.study.frame_bytes
-        relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
+    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = local_socket.NO_UNIX_SOCKETS) -> None:
+        """Answer at the home's socket until asked to stop."""
+        most = len(local_socket.FRAME) + REQUEST_HEAD + self.study.frame_bytes
+        local_socket.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
 
     def __enter__(self) -> Self:
         return self
@@ -302,14 +306,146 @@ def _no_questions(_question: bytes) -> Prepared:
     raise TrustError("CH608", "the study that was approved here may ask nothing.", fix="The device drops out.")
 
 
-def model_path(home: Home, study: Agreement) -> Path:
-    """Where a site keeps the final model of a study's run, as it signed it."""
-    return home.path / "models" / f"{study.file.run}.safetensors"
-
-
 def answers(home: Home, *, timeout: float = 2.0) -> bool:
     """Whether the home's agent is there."""
     try:
-        return relay.ask(home.socket, relay.HELLO, timeout=timeout) == home.joined.name.encode()
+        return local_socket.ask(home.socket, local_socket.HELLO, timeout=timeout) == home.joined.name.encode()
     except ChoralError:
         return False
+
+
+class ConnectionWatch:
+    """Looks by `check`, which raises what is in the way; `refused` is in the way if the node gives up nevertheless."""
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        refused: Callable[[], ChoralError],
+        *,
+        journal: Journal,
+        tell: Tell,
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._check, self._refused, self._journal, self._tell, self._over = check, refused, journal, tell, over
+        self.finished = threading.Event()  # the site has signed the end of its study, and the server is gone
+        self._pauses = Pauses(SOON, EVERY)
+        self._gave_up: float | None = None
+        self._now: tuple[str, str] | None = None  # the kind of what is in the way, and an empty one if nothing is
+
+    def gave_up(self) -> None:
+        """Note that the node has ended by itself a moment ago."""
+        self._gave_up = time.monotonic()
+
+    def watch(self, stop: threading.Event) -> None:
+        """Look at once and then repeatedly; this needs its own thread, since an address may take long to be found."""
+        while not stop.is_set():
+            self.look()
+            if self.finished.is_set():
+                return
+            if not self._is_cut_off:
+                self._pauses.begin()
+            stop.wait(SOON if self._over() else self._pauses.next() if self._is_cut_off else EVERY)
+
+    def look(self) -> None:
+        """Look once, and tell what has changed: to people in words, to the log by its code."""
+        error = self._found()
+        if error is not None and self._over():  # whoever has signed the end misses nothing when the server ends
+            self._journal.note(FINISHED)
+            self.finished.set()
+            return
+        # What to do about it identifies a kind: how much a clock is wrong, for example, changes all the time.
+        kind = ("", "") if error is None else (error.code, error.fix)
+        if kind == self._now:
+            return
+        before, self._now = self._now, kind
+        if error is not None:
+            self._journal.note(CUT_OFF, code=error.code)
+            self._tell(str(error))
+        else:
+            self._journal.note(REACHED)
+            if before is not None:
+                self._tell("the server can be reached again.")
+
+    @property
+    def _is_cut_off(self) -> bool:
+        return self._now is not None and self._now != ("", "")
+
+    def _found(self) -> ChoralError | None:
+        try:
+            self._check()
+        except ChoralError as error:
+            return error
+        recent = self._gave_up is not None and time.monotonic() - self._gave_up < RECENT
+        return self._refused() if recent else None
+
+
+def attend(
+    home: Home,
+    passphrase: str | None = None,
+    *,
+    agent_only: bool = False,
+    stop: threading.Event,
+    tell: Tell,
+    begun: Callable[[], None] = unheard,
+) -> bool:
+    """Answer for a site until its study is over, or until asked to stop; whether the study is over.
+
+    The agent is here, and next to it Flower's node, which only calls out.
+
+    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
+    reported in words as it begins and ends, and is in the log; so is why the device refuses a turn.
+    """
+    with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
+        closed: list[ChoralError] = []  # why its socket did not open, or has closed
+
+        def serve() -> None:
+            try:
+                agent.serve(stop)
+            except ChoralError as error:
+                closed.append(error)
+
+        listening = threading.Thread(target=serve, name="socket")
+        stack.callback(listening.join)
+        stack.callback(stop.set)
+        listening.start()
+        children, connection = None, None
+        if not agent_only:
+            from choral.backends.flower import processes, reach  # Flower is an extra
+
+            address, authority = home.joined.server.address, home.path / AUTHORITY
+
+            def look() -> None:
+                trusted = read_text(authority)
+                check_dates(reach.check_reach(address, authority=authority), trusted)
+
+            connection = ConnectionWatch(
+                look,
+                lambda: reach.not_let_in(address),
+                journal=agent.journal,
+                tell=tell,
+                over=lambda: home.finished(agent.study),
+            )
+            children = stack.enter_context(processes.Children())
+            processes.connect(
+                children,
+                home.path / FLOWER,
+                superlink=address,
+                authority=authority,
+                key=home.path / NODE_KEY,
+                door=home.socket,
+                gave_up=connection.gave_up,
+            )
+            threading.Thread(target=connection.watch, args=(stop,), name="connection", daemon=True).start()
+        while not stop.wait(LOOK):
+            if connection is not None and connection.finished.is_set():
+                break
+            if children is not None:
+                children.check()
+            if not listening.is_alive():
+                raise next(
+                    iter(closed), DeploymentError("CH900", "the agent's socket has closed.", fix="Start it again.")
+                )
+            begun()
+            begun = unheard
+        begun()  # if it was stopped so early
+        return home.finished(agent.study)

@@ -15,8 +15,8 @@ from choral.core.errors import ChoralError, PlanError, RunError, StorageError, T
 from choral.core.messages import QUESTIONS, Turn
 from choral.record import AnsweredQuestion, AnswerPrivacy, read_json, read_sum_models
 from choral.run.agreement import LONGEST_ANSWER, Agreement
-from choral.run.answer_register import AnswerRegister
-from choral.run.answers import (
+from choral.run.folder import write_json, write_whole
+from choral.run.inquiry import (
     AskedAnswer,
     PlannedQuestion,
     answer_of,
@@ -25,8 +25,7 @@ from choral.run.answers import (
     answered,
     planned,
 )
-from choral.run.folder import write_json, write_whole
-from choral.run.modelling import MadeModel, fit, from_register, keep_model, measured, planned_model
+from choral.run.modelling import AnswerRegister, MadeModel, fit, from_register, keep_model, measured, planned_model
 from choral.run.places import Opened
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
 from choral.tables.reading import Table

@@ -109,6 +109,18 @@ def fingerprint(certificate: str) -> str:
     return _parsed(certificate).fingerprint(SHA256()).hex(":").upper()
 
 
+def host_of(address: str) -> str:
+    """The host of host:port, or CH102.
+
+    >>> host_of("fl.example.org:9092"), host_of("[::1]:9092")
+    ('fl.example.org', '::1')
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ConfigError("CH102", f'the address is "{address}".', fix="Give host:port, as in fl.example.org:9092.")
+    return host.removeprefix("[").removesuffix("]")
+
+
 def check_dates(*certificates: str) -> None:
     """Nothing, or CH906: by this machine's clock one of these certificates is not valid yet, or no more.
 

@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from choral.backends.proxies import proxy_for
+from choral.backends.connecting import proxy_for
 from choral.config import read_text
 from choral.core.errors import ChoralError, DeploymentError
 from choral.core.printable import count
 from choral.core.vault import Vault
 from choral.deploy.agent import answers
-from choral.deploy.certificates import check_dates
-from choral.deploy.enrolment import AUTHORITY, host_of
+from choral.deploy.certificates import check_dates, host_of
+from choral.deploy.home import AUTHORITY, Home
 from choral.deploy.ownership import is_open_to_others
-from choral.deploy.site import Home
 
 # "later": what can only be found out once somebody has taken the next step; "look": what to know; "wrong": an obstacle.
 State = Literal["ok", "look", "later", "wrong"]

@@ -1,89 +1,58 @@
-"""From a choral.toml to a study: the coordinator's folder, the invitation that goes out, the cards that come back."""
+"""The coordinator's folder: from a choral.toml to a study, cards that come back, the public table, and decisions."""
 
+import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from choral import __version__, config
 from choral.config import Job
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, StorageError, TrustError
-from choral.core.keys import Identity
-from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate, speaking_key
-from choral.deploy.ownership import check_owner
-from choral.record import STUDY as STUDY
-from choral.run.agreement import FORMAT, Agreement, StudyFile, check_server_key, other_version, protocol_of, sent
-from choral.run.deployable import check_deployable, check_names, columns_of, row_of
-from choral.run.enrolled import Enrolled
-from choral.run.folder import write_whole
-from choral.run.names import require_device_name, require_name
+from choral.core.keys import framed
+from choral.deploy.certificates import (
+    Pair,
+    check_dates,
+    check_signature,
+    host_of,
+    new_authority,
+    server_certificate,
+    sign,
+    speaking_key,
+)
+from choral.deploy.home import AUTHORITY, Invitation
+from choral.deploy.ownership import keep, private
+from choral.record import PROBES, STUDY, Decision, read_decisions
+from choral.record.reader import DECISIONS
+from choral.run.agreement import (
+    FORMAT,
+    Agreement,
+    Enrolled,
+    StudyFile,
+    check_deployable,
+    check_names,
+    columns_of,
+    protocol_of,
+    require_device_name,
+    require_name,
+    row_of,
+    sent,
+)
+from choral.run.folder import append_line, now, write_whole
 from choral.run.planning import plan_of
-from choral.run.study import check_delta, encoder_of, model_of
+from choral.run.study import Study, check_delta, encoder_of, model_of
+from choral.tables.reading import Table
+from choral.tables.records import Records
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
-AUTHORITY, CERTIFICATE, KEY, SPEAKS = "authority.pem", "server.pem", "server.key", "speaks.key"
-
-
-class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a coordinator sends out: where the server is, the certificate by which sites know it, and its key."""
-
-    format: int
-    name: str
-    address: str
-    certificate: str
-    server_key: str = ""  # under which it signs its frames; none in a home that joined with choral 0.2
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Invitation":
-        """The invitation in a file."""
-        invitation = sent(path, cls)
-        if invitation.format != FORMAT:
-            raise other_version(f"the invitation has format {invitation.format}, this choral has {FORMAT}", str(path))
-        check_server_key(invitation.server_key, invitation.format, str(path))
-        host_of(invitation.address)  # refuses what is none
-        require_name("the study's name", invitation.name)
-        require_name("the server's address", invitation.address)
-        _ = invitation.fingerprint  # refuses what is no certificate
-        return invitation
-
-    @property
-    def fingerprint(self) -> str:
-        """The certificate's SHA-256, to be compared by phone."""
-        return fingerprint(self.certificate)
-
-
-class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this device is, and the server that it knows from its invitation."""
-
-    name: str
-    node: str
-    server: Invitation
-    offers: tuple[str, ...] = ()  # of its card; none on cards of 0.1
-
-
-def card_of(identity: Identity, node: str) -> Enrolled:
-    """What a device sends back: its signed bundle, and its node's key under its signature."""
-    bundle = identity.bundle
-    return Enrolled(
-        id=bundle.id,
-        identity=bundle.identity.hex(),
-        agreement=bundle.agreement.hex(),
-        signature=bundle.signature.hex(),
-        node=node,
-        node_signature=identity.sign("node key", node.encode()).hex(),
-        offers=bundle.offers,
-    )
-
-
-def card_text(card: Enrolled) -> str:
-    """The file of a card."""
-    return "# The public card of a choral device: send it to the coordinator.\n" + to_toml(msgspec.to_builtins(card))
+CERTIFICATE, KEY, SPEAKS = "server.pem", "server.key", "speaks.key"
 
 
 def read_card(path: str | Path) -> Enrolled:
@@ -174,7 +143,7 @@ def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
     _ = agreement.terms  # refuses rosters, rings and graphs that can't hold a round
     shutil.rmtree(folder / CARDS, ignore_errors=True)
     for card in devices:
-        keep(folder / CARDS / f"{bytes.fromhex(card.identity)[:8].hex()}.card", card_text(card))
+        keep(folder / CARDS / f"{bytes.fromhex(card.identity)[:8].hex()}.card", card.text)
     keep(folder / STUDY, agreement.text)
     return agreement
 
@@ -208,7 +177,7 @@ def study_of(
         server_key=server_key,
         job=job.text,
         plan=plan.to_dict(),
-        secure_sum=asdict(secure),
+        secure_sum=secure.described,
         devices=sorted(devices, key=lambda device: device.id),
     )
     check_names(file, job)
@@ -216,36 +185,91 @@ def study_of(
     return read.with_code_in(job.folder)
 
 
-def host_of(address: str) -> str:
-    """The host of host:port, or CH102.
+def decide(study: Path, device: str, *, excluded: bool, because: Path) -> Decision:
+    """Write a decision about a device: it counts from the next round on, until another one about the same device.
 
-    >>> host_of("fl.example.org:9092"), host_of("[::1]:9092")
-    ('fl.example.org', '::1')
+    It holds the digest of the file that says why, and that of the answers to probes as they are now.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ConfigError("CH102", f'the address is "{address}".', fix="Give host:port, as in fl.example.org:9092.")
-    return host.removeprefix("[").removesuffix("]")
+    agreement = Agreement.read(study / STUDY)
+    names = [bundle.id for bundle in agreement.roster]
+    if device not in names:
+        raise ConfigError("CH102", f'"{device}" is no device of the study.', fix=f"Devices: {', '.join(names)}.")
+    answers = study / "runs" / agreement.file.run / PROBES
+    unsigned = Decision(
+        device=device,
+        excluded=excluded,
+        because=_digest_of(because),
+        answers=hashlib.sha256(answers.read_bytes()).hexdigest() if answers.exists() else None,
+        at=now(),
+    )
+    signed = sign((study / KEY).read_text(), _text(agreement, unsigned))
+    made = Decision(**unsigned.to_dict() | {"signature": signed.hex()})  # type: ignore[arg-type]
+    append_line(study / DECISIONS, made, fix="Free some space, then decide again.")
+    return made
 
 
-def private(folder: Path) -> Path:
-    """The folder, made if need be, for its owner's eyes only; one of another user is refused (CH801)."""
+def excluded_by(study: Path, agreement: Agreement) -> frozenset[str]:
+    """The devices that stand excluded, by decisions that all bear the coordinator's signature; else CH606."""
+    standing: dict[str, bool] = {}
+    for decision in read_decisions(study):
+        certificate = (study / CERTIFICATE).read_text()
+        check_signature(certificate, bytes.fromhex(decision.signature), _text(agreement, decision))
+        standing[decision.device] = decision.excluded
+    return frozenset(device for device, excluded in standing.items() if excluded)
+
+
+def _text(agreement: Agreement, decision: Decision) -> bytes:
+    """What is signed: the study, the device, what was decided, why, on which answers, and when."""
+    word = "exclude" if decision.excluded else "readmit"
+    fields = (decision.device, word, decision.because, decision.answers or "", decision.at)
+    return framed("decision", agreement.digest, *(text.encode() for text in fields))
+
+
+def _digest_of(path: Path) -> str:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        check_owner(folder)
-        os.chmod(folder, 0o700)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        fix = "Choose another folder, or fix its permissions."
-        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder), fix=fix) from None
-    return folder
+        raise ConfigError(
+            "CH102",
+            f"{path.name} can't be read: {error.strerror}.",
+            where="--because",
+            fix="Give the file that says why.",
+        ) from None
 
 
-def keep(path: Path, content: str | bytes) -> None:
-    """The file with this content, for its owner's eyes only; a crash leaves the old file or the new one."""
-    private(path.parent)
-    write_whole(path, content if isinstance(content, bytes) else content.encode(), mode=0o600)
+TEST = "test.*"
 
 
-def keep_json(path: Path, value: msgspec.Struct) -> None:
-    """The file with this value as JSON, written so that its owner can read it."""
-    keep(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")
+def keep_test(folder: Path, table: Path) -> None:
+    """Put a public table that fits the declared columns next to the study, to measure the model on after each round."""
+    if table.is_dir():
+        raise ConfigError("CH105", "is a folder.", where=str(table), fix="Give the public rows as one .npz file.")
+    study = Agreement.read(folder / STUDY).with_code_in(folder)
+    with tempfile.TemporaryDirectory(dir=folder) as checked:
+        copy = Path(checked, table.name)  # what is checked is what is kept, whatever happens to the file meanwhile
+        try:
+            write_whole(copy, table.read_bytes())
+        except OSError as error:
+            fix = "Give a table whose rows are public."
+            raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(table), fix=fix) from None
+        _read_test(copy, study)
+        for old in folder.glob(TEST):
+            old.unlink()
+        os.replace(copy, folder / TEST.replace(".*", "".join(table.suffixes)))
+
+
+def with_public_test(folder: Path, study: Agreement) -> Study:
+    """The study of an agreement, with the rows of that table to test on if there is one."""
+    settled, table = study.settled, next(folder.glob(TEST), None)
+    return settled if table is None else replace(settled, split=replace(settled.split, test=_read_test(table, study)))
+
+
+def public_table(folder: Path, study: Agreement) -> Table | None:
+    """That table as it is, for models on sums; None if there is none."""
+    path = next(folder.glob(TEST), None)
+    return None if path is None else study.table_in(path)
+
+
+def _read_test(path: Path, study: Agreement) -> Records:
+    features, labels = study.encoded(study.table_in(path))
+    return Records.of([("test", features, labels)], classes=len(study.settled.data.classes))

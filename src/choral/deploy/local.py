@@ -16,22 +16,23 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from choral import config
+from choral.accounting.costs import most_uploads
 from choral.accounting.ledger_statement import statement_of
-from choral.config.writing import to_toml
-from choral.core.costs import most_uploads
+from choral.accounting.proofs import rounds_each
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, DeploymentError
-from choral.core.exposure import rounds_each
 from choral.core.ledger import Ledger
 from choral.deploy import services
 from choral.deploy.agent import answers
-from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, keep, prepare
-from choral.deploy.policy import Policy
+from choral.deploy.approving import approve
+from choral.deploy.enrolment import JOB, enrol, prepare
+from choral.deploy.home import AUTHORITY, Home, Policy
+from choral.deploy.ownership import keep
 from choral.deploy.serving import StudyStatus, run_folder
-from choral.deploy.site import Home
-from choral.record import read_run
+from choral.record import STUDY, read_run
 from choral.record.fields import Record
-from choral.record.ledgers import Spent
-from choral.run.deployable import check_deployable
+from choral.record.losses import Spent
+from choral.run.agreement import check_deployable
 from choral.tables.arrays import is_arrays
 from choral.tables.reading import read_rows, resolved
 
@@ -109,7 +110,7 @@ class LocalDeployment:
         cards = []
         for home in self.homes:
             cards.append(folder / f"{home.path.name}.card")
-            cards[-1].write_text(card_text(home.card()), encoding="utf-8")
+            cards[-1].write_text(home.card().text, encoding="utf-8")
         self.agreement = enrol(self.study_folder, cards)
         costs, limit = self.agreement.settled.costs, self.agreement.settled.limits[0]
         allowed = most_uploads(rounds_each(self.agreement.plan))  # attempts that fail included
@@ -117,7 +118,7 @@ class LocalDeployment:
         for home, table in zip(self.homes, tables.values(), strict=True):
             # Server and sites are one person's here, who has asked for the study.
             policy = Policy(epsilon=epsilon, delta=limit.delta, probes=True, encoder=encoder, models=[*models])
-            home.approve(self.study_folder / STUDY, policy, table, record=True)
+            approve(home, self.study_folder / STUDY, policy, table, record=True)
 
     def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:
         """Where the run stands, each time that this changes, until its end; every process has ended by then.

@@ -1,10 +1,13 @@
-"""Who can read what is kept for one user only: by owner and mode on Unix, by the place of a folder on Windows."""
+"""Files for one user only: who can read them, by owner and mode on Unix, by the place of a folder on Windows."""
 
 import os
 import stat
 from pathlib import Path
 
+import msgspec
+
 from choral.core.errors import StorageError
+from choral.run.folder import write_whole
 
 UNIX = hasattr(os, "geteuid")  # Windows has access lists in place of owners and modes; choral sets and reads none
 _OTHERS = 0o077
@@ -101,3 +104,26 @@ def _check_in_profile(folder: Path) -> None:
             where=str(folder),
             fix=f"Choose a folder in {profile}.",
         )
+
+
+def private(folder: Path) -> Path:
+    """The folder, made if need be, for its owner's eyes only; one of another user is refused (CH801)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        check_owner(folder)
+        os.chmod(folder, 0o700)
+    except OSError as error:
+        fix = "Choose another folder, or fix its permissions."
+        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder), fix=fix) from None
+    return folder
+
+
+def keep(path: Path, content: str | bytes) -> None:
+    """The file with this content, for its owner's eyes only; a crash leaves the old file or the new one."""
+    private(path.parent)
+    write_whole(path, content if isinstance(content, bytes) else content.encode(), mode=0o600)
+
+
+def keep_json(path: Path, value: msgspec.Struct) -> None:
+    """The file with this value as JSON, written so that its owner can read it."""
+    keep(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")

@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.errors import StorageError, TableError
-from choral.deploy import pinned
-from choral.deploy.agent import model_path
-from choral.deploy.enrolment import keep
-from choral.deploy.site import Home
+from choral.deploy.home import Home, check_table
+from choral.deploy.ownership import keep
 from choral.learning.personal import KAPPA, Personal, Standing, in_words, personal, side_by_side
 from choral.learning.private_head import Rows
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement
-from choral.run.folder import read_parameters, tensors
+from choral.run.folder import parameter_bytes, read_parameters, tensors
 from choral.run.result import TrainedModel, model_card
-from choral.run.signatures import parameter_bytes
 from choral.tables.reading import Table
 
 FILE, PAGE = "personal.safetensors", "personal.html"
@@ -87,7 +84,7 @@ def make_personal(
     study, approval = home.approved(home.vault(passphrase))
     settled, shared = study.settled, shared_model(home, study, model)
     table = study.table_in(Path(approval.data), approval.written)
-    pinned.check_table(study.digest_of(table), approval.table, data=Path(approval.data))
+    check_table(study.digest_of(table), approval.table, data=Path(approval.data))
     train, judges, repeated = study.encoded(table), None, 0
     if validation is not None:
         judges, repeated = _unseen(study, table, study.table_in(validation, approval.written))
@@ -138,7 +135,7 @@ def predictor(
 
 def shared_model(home: Home, study: Agreement, model: Path | None = None) -> NDArray[np.float32]:
     """The final model of the run, as this site signed it, or from a file that must be the one that it signed."""
-    kept, receipt = model_path(home, study), home.receipt_path(study)
+    kept, receipt = home.model_path(study), home.receipt_path(study)
     path = kept if model is None else model
     if not path.exists():
         raise StorageError(

@@ -1,26 +1,22 @@
-"""The two long-lived processes of a deployment on Flower: a study's server, and a site with its agent."""
+"""A study's server on Flower: its processes from their start to the end of the run."""
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral.config import read_text
-from choral.core.errors import ChoralError, DeploymentError
-from choral.core.hybrid import require_available
-from choral.deploy.agent import Agent
-from choral.deploy.certificates import check_dates, speaks_with
-from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, SPEAKS, STUDY, host_of, keep
-from choral.deploy.lookout import Lookout, Tell
-from choral.deploy.ownership import UNIX
-from choral.deploy.serving import FLOWER, StudyStatus, conduct, require_unfinished, run_folder, status
-from choral.deploy.site import NODE_KEY, Home
-from choral.deploy.site_result import finished
+from choral.core.errors import DeploymentError
+from choral.core.keys import require_available
+from choral.deploy.agent import FLOWER, LOOK
+from choral.deploy.certificates import check_dates, host_of, speaks_with
+from choral.deploy.enrolment import CERTIFICATE, KEY, SPEAKS
+from choral.deploy.home import AUTHORITY
+from choral.deploy.ownership import UNIX, keep
+from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
+from choral.record import STUDY
 from choral.run.agreement import Agreement
-from choral.run.watch import unheard
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
 _ROOT = 0  # the user's number
-LOOK = 1.0  # seconds between two looks at the processes of a run
 GLANCE = 0.2  # the same at what its folder says: a round may take less than a second
 
 
@@ -63,7 +58,8 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
     user, study = _user(), Agreement.read(folder / STUDY)
     check_user(user, as_root=as_root)  # after a look whether there is a study: who runs it matters for one that is
     require_unfinished(run_folder(folder, study))
-    public = study.server_key.hex()  # CH602 for a study of before, in which nobody signs
+    study.require_runnable()
+    public = study.server_key.hex()
     speaks_with(read_text(folder / SPEAKS), public)
     if study.hybrid:
         require_available()
@@ -142,75 +138,3 @@ def listens_at(address: str) -> str:
     """
     local = host_of(address) in ("localhost", "127.0.0.1", "::1")
     return address if local else f"0.0.0.0:{address.rpartition(':')[2]}"
-
-
-def attend(
-    home: Home,
-    passphrase: str | None = None,
-    *,
-    agent_only: bool = False,
-    stop: threading.Event,
-    tell: Tell,
-    begun: Callable[[], None] = unheard,
-) -> bool:
-    """Answer for a site until its study is over, or until asked to stop; whether the study is over.
-
-    The agent is here, and next to it Flower's node, which only calls out.
-
-    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
-    reported in words as it begins and ends, and is in the log; so is why the device refuses a turn.
-    """
-    with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
-        closed: list[ChoralError] = []  # why the door did not open, or has closed
-
-        def serve() -> None:
-            try:
-                agent.serve(stop)
-            except ChoralError as error:
-                closed.append(error)
-
-        door = threading.Thread(target=serve, name="door")
-        stack.callback(door.join)
-        stack.callback(stop.set)
-        door.start()
-        children, lookout = None, None
-        if not agent_only:
-            from choral.backends.flower import processes, reach  # Flower is an extra
-
-            address, authority = home.joined.server.address, home.path / AUTHORITY
-
-            def look() -> None:
-                trusted = read_text(authority)
-                check_dates(reach.check_reach(address, authority=authority), trusted)
-
-            lookout = Lookout(
-                look,
-                lambda: reach.not_let_in(address),
-                journal=agent.journal,
-                tell=tell,
-                over=lambda: finished(home, agent.study),
-            )
-            children = stack.enter_context(processes.Children())
-            processes.connect(
-                children,
-                home.path / FLOWER,
-                superlink=address,
-                authority=authority,
-                key=home.path / NODE_KEY,
-                door=home.socket,
-                gave_up=lookout.gave_up,
-            )
-            threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
-        while not stop.wait(LOOK):
-            if lookout is not None and lookout.finished.is_set():
-                break
-            if children is not None:
-                children.check()
-            if not door.is_alive():
-                raise next(
-                    iter(closed), DeploymentError("CH900", "the agent's socket has closed.", fix="Start it again.")
-                )
-            begun()
-            begun = unheard
-        begun()  # if it was stopped so early
-        return finished(home, agent.study)

@@ -1,43 +1,211 @@
-"""The server's half of a deployment: the place of a run whose devices are reached over a transport."""
+"""The server's half of a deployment: a place whose devices are reached over a transport, to its signed end."""
 
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from choral import federation
-from choral.backends.wire import Carrier, Spoken, Wire
+from choral.backends.wire import Carrier, Connected, Spoken, Wire
 from choral.config import read_text
-from choral.core.envelope import Speaker
-from choral.core.errors import ChoralError, DeploymentError, RunError, StorageError
-from choral.core.findings import Findings
-from choral.core.messages import Turn
-from choral.core.terms import MOST_CHARGED
-from choral.deploy.agreeing import KeyAgreements
+from choral.core.errors import CODES, ChoralError, DeploymentError, NotReadyError, RunError, StorageError
+from choral.core.messages import (
+    REASON_BYTES,
+    Close,
+    CloseEarly,
+    Ending,
+    Refusal,
+    Signed,
+    Turn,
+    Vector,
+    decode,
+    encode,
+    malformed,
+)
+from choral.core.signed import Closing
+from choral.core.terms import MOST_CHARGED, Terms
+from choral.deploy.agent import FLOWER
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.certificates import speaks_with
-from choral.deploy.closing import close, closing_reason, mark_closing
-from choral.deploy.decisions import excluded_by
-from choral.deploy.enrolment import SPEAKS, STUDY, private
-from choral.deploy.presence import ServerState, Sightings, seconds_from_now
-from choral.deploy.public_test import keep_test as keep_test
-from choral.deploy.public_test import public_table, with_public_test
-from choral.record import About, Outcome, RoundLine, converted, joined_rounds, read_json, read_run
+from choral.deploy.enrolment import SPEAKS, excluded_by, public_table, with_public_test
+from choral.deploy.enrolment import keep_test as keep_test
+from choral.deploy.ownership import private
+from choral.record import STUDY, About, Outcome, RoundLine, Signer, converted, joined_rounds, read_json, read_run
 from choral.record.description import KindName
 from choral.run.agreement import Agreement
-from choral.run.folder import RunFolder, now, write_json, write_whole
+from choral.run.folder import (
+    RunFolder,
+    entry_of,
+    hashes,
+    now,
+    parameter_bytes,
+    record_digest,
+    write_json,
+    write_signatures,
+    write_whole,
+)
 from choral.run.guard import Guard
-from choral.run.places import Opened, Place
+from choral.run.places import Opened, Place, more_often
 from choral.run.runs import Run
+from choral.server.findings import Findings
+from choral.server.round import Round
+from choral.server.speaker import Speaker
+
+
+class Presence(TypedDict):
+    """Who was connected when the server last looked, and when it last saw each of the others."""
+
+    connected: list[str]
+    last_seen: dict[str, str]
+
+
+class ServerState(TypedDict, total=False):
+    """state.json: what a server is doing at the moment, for whoever watches it."""
+
+    state: str
+    at: str
+    gone: dict[str, str]  # sites that have refused permanently, and their codes
+    code: str
+    reason: str
+    not_proved: dict[str, str]
+    round: int
+    attempt: int
+    cohort: list[str]
+    connected: list[str]
+    last_seen: dict[str, str]
+    why: dict[str, str]  # the code by which a site has last refused or not answered, until it takes part again
+    until: str  # when a server that waits for its sites gives up for now
+    without_until: str  # when it goes on without those that are missing, if `needed` of them are there
+    needed: int
+
+
+class ConnectedSites:
+    """What a server has seen of its sites since it was started."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._connected: list[str] = []
+        self._last: dict[str, str] = {}
+
+    def look(self, present: Iterable[int], *, at: str) -> bool:
+        """Note who is there; whether anybody has come or gone since the last look.
+
+        >>> seen = ConnectedSites(("hill", "lake"))
+        >>> seen.look([1], at="10:00"), seen.look([1], at="10:01"), seen.look([], at="10:02")
+        (True, False, True)
+        >>> seen.now
+        {'connected': [], 'last_seen': {'lake': '10:01'}}
+        """
+        before, self._connected = self._connected, [self._names[number] for number in sorted(present)]
+        self._last |= dict.fromkeys(self._connected, at)
+        return before != self._connected
+
+    @property
+    def now(self) -> Presence:
+        """What was seen last."""
+        return Presence(connected=list(self._connected), last_seen=dict(self._last))
+
+
+def standing(
+    name: str, presence: Presence, refused: Mapping[str, str], excluded: Iterable[str], why: Mapping[str, str]
+) -> str:
+    """Whether a site is connected, and if not why, as far as a server can know.
+
+    >>> seen = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"})
+    >>> standing("hill", seen, {}, (), {}), standing("lake", seen, {}, (), {"lake": "CH905"})
+    ('connected', "missing since 10:00: CH905 a site's clock and its server's differ too much")
+    >>> standing("moor", seen, {}, (), {})
+    'missing: has not connected since the server was started'
+    >>> standing("lake", seen, {"lake": "CH401"}, (), {})
+    'refused permanently: CH401 a device has spent its budget'
+    """
+    if name in refused:
+        return f"refused permanently: {reason(refused[name])}"
+    if name in excluded:
+        return "excluded by the coordinator"
+    because = f": {reason(why[name])}" if name in why else ""
+    if name in presence["connected"]:
+        return "connected" + because.replace(": ", "; it last refused by ", 1)
+    if name in presence["last_seen"]:
+        return f"missing since {presence['last_seen'][name]}{because}"
+    return "missing: has not connected since the server was started" + because
+
+
+def reason(code: str) -> str:
+    """A code in words; one of a newer choral has none here.
+
+    >>> reason("CH801")
+    "CH801 a file or folder can't be written"
+    """
+    return f"{code} {CODES[code]}" if code in CODES else code
+
+
+def seconds_from_now(seconds: float) -> str:
+    """The moment so many seconds from now, to be shown; nothing is decided by it.
+
+    >>> countdown(seconds_from_now(5400.0))
+    '90 min'
+    """
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def countdown(until: str, *, now: datetime | None = None) -> str:
+    """How long is left until a moment, in the unit that people would use.
+
+    >>> noon = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    >>> countdown("2026-11-18T12:41:10+00:00", now=noon), countdown("2026-11-18T11:59:00+00:00", now=noon)
+    ('41 min', '0 s')
+    >>> countdown("2029-02-20T12:00:00+00:00", now=noon)
+    '825 days'
+    """
+    left = max(0.0, (datetime.fromisoformat(until) - (now or datetime.now(UTC))).total_seconds())
+    if left >= 3 * 86400:
+        return f"{left / 86400:.0f} days"
+    return f"{left / 3600:.1f} h" if left >= 2 * 3600 else f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+
+
+MOST_CALLS = 3  # for one agreement, while too few answer
+MOST_AGREEMENTS = 2  # for the sake of one device that then does not agree
+
+
+class KeyAgreements:
+    """The agreements of a run over a wire, which knows who has agreed; `findings` are those of the last one."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.findings = wire, Findings(terms=wire.terms)
+        self._left_out: Counter[int] = Counter()  # how often each was there and has not agreed
+        self._calls = 0
+
+    def needed(self, here: frozenset[int]) -> bool:
+        """Whether somebody here has no keys; who has been left out twice is no reason any more, until a restart."""
+        return any(self._left_out[number] < MOST_AGREEMENTS for number in here - self.wire.agreed)
+
+    def make(self, here: frozenset[int], round_number: int) -> None:
+        """Let all who are here agree on keys for the rounds from this one on, or CH503 after a few calls."""
+        self.findings = Findings(terms=self.wire.terms)
+        for call in range(MOST_CALLS):
+            self._calls += 1
+            try:
+                self.wire.agree(Turn(round_number, self._calls), sorted(here))
+                break
+            except NotReadyError:
+                if call == MOST_CALLS - 1:
+                    raise
+            finally:
+                self.findings.add(self.wire.findings)
+        self._left_out.update(here - self.wire.agreed)
+
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
 _FRAMES_OF_A_START, _STARTS = 2**32, 2**32  # what a counter of 8 bytes holds
-FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _CLOCK = "CH905"
 WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
@@ -111,7 +279,7 @@ class Deployed(Place):
             self.run_folder.path, self.agreement, self.transport, public=public_table(folder, self.agreement)
         )
         self._waited = False
-        self._seen = Sightings(self.names)
+        self._seen = ConnectedSites(self.names)
         self._last_turn = Turn(0, 0)
 
     def run(self) -> None:
@@ -152,7 +320,7 @@ class Deployed(Place):
     def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[int]:
         """Ready for rounds; after a crash, who was asked in the last turn may have been charged for it."""
         self.counts = joined_rounds(lines, len(self.names))
-        self.guard = Guard.posted(self.study, self.run_folder.path)
+        self.guard = Guard.of_study(self.study, self.run_folder.path)
         path, attempt = self.run_folder.path / TURN, 0
         if path.exists():
             tried = converted(read_json(path), Tried, path)
@@ -161,7 +329,7 @@ class Deployed(Place):
                 self.lost, attempt = [*tried.wasted, *tried.cohort], tried.attempt + 1
         yield attempt
 
-    def used_up(self) -> str:
+    def out_of_attempts(self) -> str:
         """Why the round under way can't be tried any more: it cost a device all the attempts that one pays for."""
         if max(Counter(self.lost).values(), default=0) < MOST_CHARGED:
             return ""
@@ -248,9 +416,11 @@ class Deployed(Place):
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
-            inquiry = None if self.guard is None else self.guard.inquiry(turn)
-            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), inquiry=inquiry)
-            self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
+            probing = None if self.guard is None else self.guard.probing(turn)
+            round_of = Round if probing is None else probing.round
+            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), round_of=round_of)
+            if self.guard is not None and probing is not None:
+                self.probed = self.guard.noted(probing, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
             self.spoilt = opened.spoilt
@@ -365,6 +535,7 @@ def speaker_of(folder: Path, study: Agreement) -> Speaker:
     Its file says from where on the counters of this start are; the seconds since 1970 begin them, so that a folder from
     a backup repeats none either.
     """
+    study.require_runnable()
     public = study.server_key.hex()
     key = speaks_with(read_text(folder / SPEAKS), public)
     path = run_folder(folder, study).path / COUNTED
@@ -443,3 +614,99 @@ def stop(folder: Path) -> None:
     if not (run.path / "run.json").exists():  # it would end before its first round, and a study is run once
         raise StorageError("CH802", "has not begun.", where=str(run.path), fix="choral server run STUDY begins it.")
     write_json(run.path / STOP, {"at": now()})
+
+
+SILENT, CLOSING = "did not answer", "closing.json"
+
+
+def mark_closing(folder: Path, why: str) -> None:
+    """Write down that the run is over, and why, before a site signs: one that has signed takes no turn any more."""
+    if closing_reason(folder) is None:
+        write_json(folder / CLOSING, {"why": why})
+
+
+def closing_reason(folder: Path) -> str | None:
+    """Why the run is over, if its sites may have been asked to sign."""
+    path = folder / CLOSING
+    return str(read_json(path)["why"]) if path.exists() else None
+
+
+def close(
+    folder: Path,
+    terms: Terms,
+    transport: Connected,
+    result_of: Callable[[list[int]], Outcome],
+    *,
+    counted: NDArray[np.int64],
+    most: int,
+    turn: Turn,
+    early: str,
+    parameters: NDArray[np.float32],
+) -> Outcome:
+    """The result of a run that is over; signatures.json is written with what every site said.
+
+    `counted` is how often the server counts each device as charged. A site may have paid for an upload that never
+    arrived; then `result_of` is asked again with that site in its list, so that the claim covers it, and the sites sign
+    that one. More than `most` payments can't be true. `early` is why the run ends before its last round, if it does:
+    sites sign no such end without it.
+    """
+    lost: list[int] = []
+    for _ in range(2):
+        result = result_of(lost)
+        entries = _ask(
+            terms,
+            transport,
+            _end(turn, record_digest(result.to_dict(), hashes(folder)), early),
+            parameter_bytes(parameters),
+            most=most,
+        )
+        unseen = more_often(np.array([entry.paid or 0 for entry in entries]), counted)
+        if lost or not unseen:
+            break
+        lost = unseen
+    write_signatures(folder, entries)
+    return result
+
+
+def _end(turn: Turn, record: bytes, early: str) -> Ending:
+    if not early:
+        return Close(turn=turn, record=record)
+    words = early.encode()
+    if len(words) > REASON_BYTES:
+        words = early.encode()[: REASON_BYTES - 3].decode(errors="ignore").encode() + "…".encode()
+    return CloseEarly(turn=turn, record=record, reason=words)
+
+
+def _ask(terms: Terms, transport: Connected, message: Ending, model: bytes, *, most: int) -> list[Signer]:
+    """An entry for every device; who does not sign is named with the reason, and costs its signature only."""
+    bundles = terms.whole.bundles
+    entries = [entry_of(bundle, why=SILENT) for bundle in bundles]
+    frame = encode(message, model)
+    try:
+        for sender, reply in transport.exchange(dict.fromkeys(sorted(transport.present()), frame)):
+            try:
+                entries[sender] = _answered(terms, sender, reply, message.record, model, most=most)
+            except ChoralError as error:
+                entries[sender] = entry_of(bundles[sender], why=error.code)
+    except ChoralError:  # of the transport: whoever has answered by now has signed
+        pass
+    return entries
+
+
+def _answered(terms: Terms, sender: int, reply: Vector, record: bytes, model: bytes, *, most: int) -> Signer:
+    said, _ = decode(reply, vector_bytes=0, records_bytes=terms.records_bytes)
+    bundle = terms.whole.bundles[sender]
+    if isinstance(said, Refusal):
+        return entry_of(bundle, why=said.code)
+    if not isinstance(said, Signed) or said.device != sender or said.paid > most:
+        raise malformed("no answer to the end of a run")
+    closing = Closing(
+        run=terms.plan,
+        roster=terms.roster_digest,
+        record=record,
+        model=hashlib.sha256(model).digest(),
+        paid=said.paid,
+        receipt=said.receipt,
+    )
+    closing.check(bundle, said.signature)
+    return entry_of(bundle, signed=closing, signature=said.signature)

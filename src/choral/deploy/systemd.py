@@ -4,49 +4,15 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from string import Template
 
 from choral.core.errors import ConfigError, StorageError
 from choral.run.folder import write_whole
 
 SYSTEM_UNITS = Path("/etc/systemd/system")
 _PRIVILEGED = 1024  # ports below it need a capability
-
-_TARGET = {False: "multi-user", True: "default"}
-
-_KEPT = """\
-Restart=on-failure
-RestartSec=30
-KillMode=mixed
-TimeoutStopSec=30
-"""
-# By seccomp and limits, which a user's own service manager can set too. Left out on purpose: what forbids memory that
-# is writable and executable, since training is compiled, and what hides devices, since one may be an accelerator.
-_HELD = """\
-UMask=0077
-LimitCORE=0
-NoNewPrivileges=yes
-RestrictSUIDSGID=yes
-RestrictNamespaces=yes
-RestrictRealtime=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=~@clock @cpu-emulation @debug @module @mount @obsolete @raw-io @reboot @swap
-SystemCallErrorNumber=EPERM
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-"""
-# By namespaces and capabilities: under a user's own manager some of it is ignored, and some keeps it from starting.
-_HELD_BY_ROOT = """\
-ProtectSystem=strict
-ProtectHome=read-only
-PrivateTmp=yes
-ProtectProc=invisible
-ProtectHostname=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +38,28 @@ class Service:
     def unit(self, *, user: bool = False) -> str:
         """The text of the unit: for the system, or for a user's own service manager, which can hold it less tightly."""
         folder = self.folder.resolve()
-        command = " ".join(_word(word).replace("$", "$$") for word in self.command)
-        about = [f"Description={_word(self.description, quote=False)}"]
-        runs = [f"ExecStart={command}", f"Environment={_word(f'CHORAL_CACHE={folder}/cache')}", *_KEPT.splitlines()]
-        held = _HELD.splitlines()
-        if not user:
-            # The clock is to be right first: who signs a wrong time is not let in.
-            about += ["After=network-online.target time-sync.target", "Wants=network-online.target"]
-            runs.insert(0, f"User={_owner(folder)}")
-            may = "CAP_NET_BIND_SERVICE" if self.port is not None and self.port < _PRIVILEGED else ""
-            held += [*_HELD_BY_ROOT.splitlines(), f"ReadWritePaths={_word(str(folder))}"]
-            held += [f"CapabilityBoundingSet={may}", f"AmbientCapabilities={may}", *self._peers()]
-        sections = {"Unit": about, "Service": runs + held, "Install": [f"WantedBy={_TARGET[user]}.target"]}
-        return "\n".join("\n".join([f"[{name}]", *lines, ""]) for name, lines in sections.items())
+        # What is left out on purpose: what forbids memory that is writable and executable, since training is compiled,
+        # and what hides devices, since one may be an accelerator. A user's own manager drops no capabilities.
+        text = (resources.files("choral.deploy") / f"{'user' if user else 'system'}.service").read_text(
+            encoding="utf-8"
+        )
+        return Template(text).substitute(
+            description=_word(self.description, quote=False),
+            command=" ".join(_word(word).replace("$", "$$") for word in self.command),
+            cache=_word(f"CHORAL_CACHE={folder}/cache"),
+            owner=_owner(folder),
+            folder=_word(str(folder)),
+            capability="CAP_NET_BIND_SERVICE" if self.port is not None and self.port < _PRIVILEGED else "",
+            peers=self._peers(),
+        )
 
-    def _peers(self) -> list[str]:
+    def _peers(self) -> str:
         """Nobody else on the network, where the only peer is known by its number: systemd looks up no names."""
         try:
             number = ipaddress.ip_address(self.only_peer or "")
         except ValueError:
-            return []
-        return ["IPAddressDeny=any", f"IPAddressAllow=localhost {number}"]
+            return ""
+        return f"IPAddressDeny=any\nIPAddressAllow=localhost {number}\n"
 
     def install(self, *, user: bool = False) -> Path:
         """Where the unit now lies, written at once; one that says something else is left alone (CH800)."""

@@ -4,27 +4,146 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Unpack
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from choral.asking.catalogue import ALL_NAMES
 from choral.asking.cells import condition
 from choral.asking.question import Question
 from choral.config import Job
-from choral.config.named import SettingsByName
 from choral.core.errors import ConfigError
+from choral.core.plan import (
+    Against,
+    Law,
+    NoiseIsAdded,
+    Participation,
+    Passes,
+    Sampling,
+    SumKind,
+    UnitName,
+    Weighing,
+)
 from choral.front.trained import Trained as Trained
+from choral.learning import models
 from choral.output.logs import RunLog
 from choral.record import traits
-from choral.report.answers import plot
+from choral.report.questions import plot
 from choral.run import runs
-from choral.run.answers import AskedAnswer
-from choral.run.end_of_sums import made
 from choral.run.folder import RunFolder
-from choral.run.inquiry import Inquiry, begun, begun_with, gone_on
-from choral.run.opened import GivenModel, opened
+from choral.run.inquiry import AskedAnswer, Inquiry, begun, begun_with, gone_on, made
+from choral.run.modelling import with_proposed_kind
 from choral.run.planning import settle
-from choral.run.sum_study import with_proposed_kind
+from choral.run.result import GivenModel, opened
+from choral.server_step import StepName
+from choral.tables.cells import DateOrder
 from choral.tables.reading import DataSource
+from choral.tables.records import Partition
+
+Texts: TypeAlias = list[str] | tuple[str, ...]
+Sizes: TypeAlias = list[int] | tuple[int, ...]
+Range: TypeAlias = list[float] | tuple[float, ...]
+
+
+class AskSettingsByName(TypedDict, total=False):
+    """The table [ask], which is given whole, since some of its settings have the names of others."""
+
+    epsilon: float | None
+    epsilon_sum: float | None
+    most: int | None
+    names: Texts | None
+    columns: Texts | None
+    dropouts: bool | None
+    smallest_crowd: int | None
+
+
+class SettingsByName(TypedDict, total=False):
+    """Every setting of a choral.toml by its name; docs/configuration.md explains each. None means not given.
+
+    `local_steps` is `steps` of [local], and `model` is `kind` of [model]: a name, or your own
+    function, model or nn.Module.
+    """
+
+    # [privacy]
+    epsilon: float | None
+    delta: float | None
+    noise: float | None
+    law: Law | None
+    against: Against | None
+    unit: UnitName | None
+    noise_is_added: NoiseIsAdded | None
+    limits: dict[str, float] | None
+    # [federation]
+    devices: int | None
+    cohort: int | None
+    rounds: int | None
+    rows: int | None
+    typical_rows: int | None
+    weighing: Weighing | None
+    colluders: int | None
+    participation: Participation | None
+    secure_sum: SumKind | None
+    robust: bool | None
+    deadline: float | None
+    server: StepName | None
+    server_step_size: float | None
+    server_momentum: float | None
+    server_decay: float | None
+    server_floor: float | None
+    # [local]
+    local_steps: int | None
+    batch: int | None
+    step_size: float | None
+    clip: float | None
+    clip_quantile: float | None
+    sampling: Sampling | None
+    passes: Passes | None
+    pull: float | None
+    parts: int | None
+    # [data]
+    csv: str | None
+    parquet: str | None
+    npz: str | None
+    images: str | None
+    row_shape: Sizes | None
+    builtin: Literal["adult"] | None
+    label: str | None
+    classes: list[str | int | bool] | tuple[str | int | bool, ...] | None
+    own_labels: dict[str, str] | None
+    label_bounds: Range | None
+    columns: dict[str, dict[str, Any]] | None
+    ignore: Texts | None
+    device_column: str | None
+    limit_column: str | None
+    person: str | None
+    rows_per_person: int | None
+    partition: Partition | None
+    skew: float | None
+    delimiter: str | None
+    decimal: Literal[".", ","] | None
+    encoding: str | None
+    dates: DateOrder | None
+    empty: Texts | None
+    encoder: str | None
+    encoder_sha256: str | None
+    embeddings: int | None
+    embedding_bounds: Range | None
+    text: str | None
+    validation: float | None
+    test: float | None
+    # [model]
+    model: "str | Callable[..., object] | models.Model | None"  # in quotes: the model needs JAX, which loads late
+    hidden: Sizes | None
+    row_length: float | None
+    slope: float | None
+    until: float | None
+    bins: int | None
+    time: str | None
+    # [run]
+    name: str | None
+    seed: int | None
+    evaluate_every: int | None
+    gradient_norm: bool | None
+    # [ask]
+    ask: AskSettingsByName | None
 
 
 class RunOptions(SettingsByName, total=False):

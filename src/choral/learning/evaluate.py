@@ -90,6 +90,13 @@ def mean_loss(model: Model, parameters: NDArray[np.float32], records: Records) -
     return total / len(records.labels)
 
 
+def check_loss(model: Model, parameters: NDArray[np.float32], records: Records) -> None:
+    """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
+    model, some = model.fixed or model, slice(0, 64)
+    rows = Records.of([("", records.features[some], records.labels[some])], classes=records.classes)
+    evaluate(model, parameters[: model.size], rows)
+
+
 def _require_finite(total: float) -> None:
     if not np.isfinite(total):
         raise TrainingError(

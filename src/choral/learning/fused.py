@@ -44,7 +44,7 @@ def suits(model: Model, recipe: Recipe, room: int, usual: int | None) -> bool:
     >>> suits(mlp(784, (200, 200), 10), recipe, 32, None), suits(mlp(104, (64, 32)), recipe, 32, None)
     (True, False)
     """
-    plain = recipe.noise > 0 and recipe.usual_clip and not (recipe.momentum or recipe.proximal or recipe.strict)
+    plain = recipe.noise > 0 and recipe.usual_clip and not recipe.strict
     one_piece = rounding.pieces(room)[0] == 1 and (usual is None or usual >= room)
     largest = max((fan * out for fan, out in pairwise(model.widths or ())), default=0)
     return plain and one_piece and largest >= FEWEST_WEIGHTS

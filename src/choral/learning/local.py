@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
-from choral.core.plan.local_optimiser import scales
 from choral.learning import fused, noise, rounding
 from choral.learning.clipped import both, clipped_layers, clipped_sum, if_any, opposite
 from choral.learning.in_turn import in_turn
@@ -89,40 +88,26 @@ def local_changes(
         total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count, lengths)  # 6, 7
         return add_noise(model, total, spread, key, draw)  # line 9, on the sum: what is rounded from here on is noisy
 
-    def step(state: tuple[Tree, Tree], given: tuple[Array, ...]) -> tuple[tuple[Tree, Tree], None]:
-        (tree, velocity), (batch, count, key, *scale) = state, given
-        slopes, size = noisy_sum(tree, batch, count, key), rate
-        if recipe.momentum or recipe.proximal:
-            slopes, size = jax.tree.map(lambda new: new * numbers.share, slopes), numbers.step_size
-        if recipe.proximal:
-            pull = jax.tree.map(lambda leaf, sent: recipe.proximal * (leaf - sent), tree, start)
-            slopes = jax.tree.map(jnp.add, slopes, pull)
-        if recipe.momentum:
-            slopes = velocity = jax.tree.map(lambda old, new: recipe.momentum * old + new, velocity, slopes)
-        if scale:
-            size = size * scale[0]
-        tree = jax.tree.map(lambda leaf, slope: leaf - size * slope, tree, slopes)  # line 10
-        return (tree, velocity), None
+    def step(tree: Tree, given: tuple[Array, Array, Array]) -> tuple[Tree, None]:
+        slopes = noisy_sum(tree, *given)
+        return jax.tree.map(lambda leaf, slope: leaf - rate * slope, tree, slopes), None  # line 10
 
-    def by_kernel(state: tuple[Tree, Tree], given: tuple[Array, ...]) -> tuple[tuple[Tree, Tree], None]:
-        (tree, velocity), (batch, count, key, *scale) = state, given
+    def by_kernel(tree: Tree, given: tuple[Array, Array, Array]) -> tuple[Tree, None]:
+        batch, count, key = given
         used = (jnp.arange(batch.shape[0]) < count) & (batch >= 0)
         rows, own, known = rows_at(model, (features, labels, lengths), batch)
         layers = clipped_layers(model, tree, rows, own, used, numbers.clip, lengths=known, finite=finite)
         if opposite(model):
             layers[-1] = layers[-1][0], both(layers[-1][1])
-        size = rate * scale[0] if scale else rate
-        return (fused.dense_step(model, tree, layers, key, size, numbers.spread), velocity), None
+        return fused.dense_step(model, tree, layers, key, rate, numbers.spread), None
 
     rate = numbers.step_size * numbers.share  # η/γ, line 8: the divisor is always γ
     if recipe.steps == 1:  # not θ' − θ: at a large θ that loses bits of what is summed with others' updates
         only = noisy_sum(start, batches[0], counts[0], keys[0])
         update = jax.tree.map(lambda slope: -rate * slope, only)
     else:
-        velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
-        scale = () if recipe.schedule == "constant" else (jnp.float32(scales(recipe.schedule, recipe.steps)),)
         kernels = shortcuts.kernels and draw is noise.normal and fused.suits(model, recipe, batches.shape[-1], usual)
-        (end, _), _ = lax.scan(by_kernel if kernels else step, (start, velocity), (batches, counts, keys[:-1], *scale))
+        end, _ = lax.scan(by_kernel if kernels else step, start, (batches, counts, keys[:-1]))
         # Behind a barrier θ is read again: a GPU would else write it once per lane, and copy that, to subtract it here.
         sent = model.unravel(lax.optimization_barrier(parameters)) if kernels else start  # type: ignore[no-untyped-call]
         update = jax.tree.map(jnp.subtract, end, sent)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 from choral.core.errors import PlanError
-from choral.core.plan import SCHEDULES, Plan, Schedule, require_number, require_one_of, require_whole
+from choral.core.plan import Plan, require_number, require_whole
 from choral.learning import rounding
 from choral.learning.batches import drawer_of
 from choral.learning.models import Model
@@ -23,10 +23,7 @@ class Recipe:
     """How a device trains in a round: τ steps of size η on batches of γ, examples clipped to G, noise σ on their mean.
 
     `clip = inf` and `noise = 0` is FedAvg; `steps = 1` is DP-SGD; `update_clip` S with `update_noise` σ_u clips the
-    whole update instead (DP-FedAvg, rule S4); `strict` leaves the noise to the codec (rule S6). `momentum` is
-    heavy-ball over noisy gradients, from zero in every round, `proximal` the weight of FedProx's pull to the model that
-    was sent, and `schedule` how the step size falls within a round: all only post-process noisy gradients, so rules S1,
-    S4 and S5 hold as they are; S3 and the paper's rule do not hold with them.
+    whole update instead (DP-FedAvg, rule S4); `strict` leaves the noise to the codec (rule S6).
 
     >>> Recipe(steps=1, batch=64, step_size=0.1).private
     False
@@ -37,9 +34,6 @@ class Recipe:
     step_size: float
     clip: float = math.inf
     noise: float = 0.0
-    momentum: float = 0.0
-    proximal: float = 0.0
-    schedule: Schedule = "constant"
     update_clip: float = math.inf
     update_noise: float = 0.0
     strict: bool = False
@@ -52,9 +46,6 @@ class Recipe:
         require_whole("batch", self.batch, most=2**24)
         require_number("step_size", self.step_size)
         require_number("noise", self.noise, closed=True)
-        require_number("momentum", self.momentum, below=1.0, closed=True)
-        require_number("proximal", self.proximal, closed=True)
-        require_one_of("schedule", self.schedule, SCHEDULES)
         require_number("update_noise", self.update_noise, closed=True)
         for name, clip, sigma in (
             ("clip", self.clip, self.noise),
@@ -65,7 +56,7 @@ class Recipe:
             elif sigma > 0:
                 raise PlanError("CH204", f"noise without {name}.", why="Noise hides only what is bounded.",
                                 fix=f"Set {name}.")  # fmt: skip
-        plain = self.steps == 1 and self.noise == self.momentum == 0 and self.clip < math.inf == self.update_clip
+        plain = self.steps == 1 and self.noise == 0 and self.clip < math.inf == self.update_clip
         whole = self.noise == self.update_noise == 0 and self.update_clip < math.inf == self.clip
         if self.strict and not (plain or whole):
             raise PlanError("CH204", "a strict recipe is one step with a clip, or a clipped update, without noise.",
@@ -83,13 +74,11 @@ class Recipe:
         if plan.protects.clips_update:
             noise = 0.0 if plan.strict else plan.update_noise
             return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, strict=plan.strict,
-                       update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive,
-                       momentum=plan.momentum, proximal=plan.proximal, schedule=plan.schedule)  # fmt: skip
+                       update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive)  # fmt: skip
         own = plan.batch if rows is None or plan.local_steps == 1 else plan.batch_of(rows)
         batch = max(plan.batch, own)
         return cls(steps=plan.local_steps, batch=batch, step_size=plan.step_size, clip=plan.clip,
                    noise=noise * (plan.batch / batch), strict=plan.strict, weight=batch / plan.batch,
-                   momentum=plan.momentum, proximal=plan.proximal, schedule=plan.schedule,
                    rooms=_rooms_of_others(plan))  # fmt: skip
 
     @property

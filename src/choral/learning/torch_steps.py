@@ -20,7 +20,6 @@ from torch.nn.functional import cross_entropy
 
 from choral.core.errors import ConfigError, TrainingError
 from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
-from choral.core.plan.local_optimiser import scales
 from choral.learning import rounding
 from choral.learning.batches import Batches
 from choral.learning.models import Model
@@ -278,20 +277,15 @@ class TorchTrainer:
         drawn = torch.from_numpy(np.array(noise, np.float32))
         start = given[: fixed.size].expand(len(starts), -1)
         eta, share = float(numbers.step_size), float(numbers.share)
-        theta, velocity = start, torch.zeros(())
-        for step, scale in enumerate(scales(recipe.schedule, recipe.steps)):
+        theta = start
+        for step in range(recipe.steps):
             total = self._sum(theta, batches.rows[:, step], batches.counts[:, step], starts)
             if recipe.noise:
                 total = total + float(numbers.spread) * drawn[:, step].double()
             slopes = total.float()  # noisy: from here on, rounding is post-processing
             if recipe.steps == 1:  # not θ' − θ: at a large θ that loses bits of what is summed with others' updates
                 return self._finished(-(eta * share) * slopes, given, numbers, drawn[:, -1])
-            slopes = slopes * share
-            if recipe.proximal:
-                slopes = slopes + recipe.proximal * (theta - start)
-            if recipe.momentum:
-                slopes = velocity = recipe.momentum * velocity + slopes
-            theta = theta - (eta * scale) * slopes
+            theta = theta - eta * (slopes * share)
         return self._finished((theta - start) * float(numbers.weight), given, numbers, drawn[:, -1])
 
     def _sum(

@@ -26,8 +26,7 @@ class Trainer(Protocol):
     on this: in every step each example's gradient is clipped to `recipe.clip` before it is added to any other, the sum
     over the batch gets this step's noise times `recipe.noise_on_sum` (or more, if the framework rounds more coarsely
     than float32), the divisor is `recipe.batch`, whatever the batch holds, and the update is multiplied by
-    `recipe.weight` at the end. No gradient depends on the other rows of its batch. `recipe.momentum`, `proximal` and
-    `schedule` say how the noisy gradients are used; no charge depends on them.
+    `recipe.weight` at the end. No gradient depends on the other rows of its batch.
     """
 
     def train(self, parameters: Vector, batches: Batches, noise: NDArray[Any]) -> Vector:

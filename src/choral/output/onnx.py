@@ -14,7 +14,7 @@ from choral.core.errors import ConfigError
 from choral.learning.models import Model
 from choral.record import ModelCard
 from choral.run.folder import write_whole
-from choral.run.opened import built_in, read_model
+from choral.run.result import built_in, read_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Unpack
 
-from choral.accounting.calibrate import spendable
-from choral.convergence_bounds import Convergence, largest_step_size
-from choral.core.mechanisms import mechanism_of, with_secure_sum
+from choral.accounting.proofs import with_secure_sum
+from choral.accounting.reserves import spendable
+from choral.core.exposure import adjacency_of
 from choral.core.plan import Against, Budget, Plan, require_company
-from choral.core.rules import adjacency_of
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.on_sums import advice_on_sums
 from choral.planner.options import (
@@ -22,6 +21,7 @@ from choral.planner.options import (
     once_option,
     one_step_option,
     option,
+    other_sampling,
     solved,
 )
 from choral.planner.reasons import Choice, advice, choices
@@ -36,6 +36,7 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
+from choral.planner.theorem_2 import Convergence, largest_step_size
 from choral.planner.worth_joining import Prospect
 
 __all__ = [
@@ -165,7 +166,7 @@ def _one_step(task: PlanningTask, *, alone: bool) -> Option | None:
 def _other_sampler(task: PlanningTask, chosen: Option) -> Option | None:
     """The chosen plan with the other way to draw batches, or None where every batch is all rows, or whole noise."""
     plan = chosen.plan
-    sampling = mechanism_of(plan).other_sampling
+    sampling = other_sampling(plan)
     if plan.batch == plan.rows or sampling is None:
         return None
     return solved(task, f"the same by {sampling}", chosen.against, replace(plan, sampling=sampling))

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
-from choral.accounting.calibrate import spendable
-from choral.convergence_bounds import Convergence, convergence
+from choral.accounting.conversions import rho_for
+from choral.accounting.proofs import rounds_each
+from choral.accounting.reserves import spendable
 from choral.core.errors import PlanError
-from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd, rounds_each
-from choral.core.mechanisms import mechanism_of
+from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd
+from choral.core.mechanisms import POISSON, mechanism_of
 from choral.core.plan import (
     AGAINST,
     NOISE_IS_ADDED,
@@ -30,7 +31,7 @@ from choral.core.plan import (
     require_whole,
     usual_sampling,
 )
-from choral.core.zcdp import rho_for
+from choral.planner.theorem_2 import Convergence, theorem_2
 
 ModelKind = Literal["logistic", "linear", "mlp"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
@@ -38,9 +39,7 @@ MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
 CONVEX_LINKS: dict[ModelKind, str] = {"logistic": "softmax", "linear": "squared"}
 
 # Settings that describe noisy local steps; whoever gives one of them has noise in every step.
-OF_EVERY_STEP = frozenset(
-    ("batch", "local_steps", "step_size", "clip", "sampling", "noise", "momentum", "proximal", "schedule")
-)
+OF_EVERY_STEP = frozenset(("batch", "local_steps", "step_size", "clip", "sampling", "noise"))
 # Weights of three and more classes: with more of them noise in every step was 2 to 7 points ahead on made-up tables.
 MOST_WEIGHTS_ONCE = 150
 _SCREENED = 0.99  # of δ: closed forms only choose by it, and it stays as it was so that proposed plans do
@@ -193,7 +192,7 @@ class PlanningTask:
         rows, batch = self.draft.rows, self.fixed("batch")
         if batch is not None:
             return int(batch)
-        if not mechanism_of(self.draft).secret_batches:
+        if mechanism_of(self.draft) is not POISSON:
             return rows  # without amplification a batch of a tenth needs √10 times the noise
         # z = σγ/G from about 1.2 on: below, sampling hides less than its share (sinh(1/z²) grows faster than 1/z²).
         hidden = 0.6 * self.mu * rows / math.sqrt(self.rounds_each(rounds) * local_steps)
@@ -225,8 +224,8 @@ class PlanningTask:
     def bound(self, steps: int, local_steps: int, batch: int, noise: float, step_size: float) -> Convergence:
         """The corrected Theorem 2 with the guessed shape."""
         shape = self.shape
-        return convergence(
-            kind="non_convex", initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
+        return theorem_2(
+            initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
             noise=noise, dimension=shape.dimension, cohort=self.draft.cohort, batch=batch * self.draft.cohort,
             local_steps=local_steps, gradient_deviation=shape.gradient,
         )  # fmt: skip

@@ -1,8 +1,5 @@
-"""The form that every record shares: fields with types, written to JSON in their order, and read by their old keys."""
+"""The form that every record shares: fields with types, written to JSON in their order."""
 
-import warnings
-from collections.abc import Iterator
-from dataclasses import asdict
 from functools import cache
 from typing import ClassVar
 
@@ -35,39 +32,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if name in self.ALWAYS or name not in usual or value != usual[name]
         }
 
-    # Until version 0.3 the keys of the former dictionaries work as well.
-
-    def keys(self) -> Iterator[str]:
-        """The names of the fields that are written. Deprecated: use `to_dict()`."""
-        _warn("keys()", "to_dict()")
-        return iter(self.to_dict())
-
-    def __iter__(self) -> Iterator[str]:
-        return self.keys()
-
-    def __contains__(self, key: object) -> bool:
-        _warn(f"{key!r} in …", "the attribute")
-        return key in self.to_dict()
-
-    def __getitem__(self, key: str) -> object:
-        _warn(f"[{key!r}]", f".{key}")
-        if key not in self.to_dict():
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def get(self, key: str, default: object = None) -> object:
-        """The value of a field that is written, or the default. Deprecated: use the attribute."""
-        _warn(f".get({key!r})", f".{key}")
-        return getattr(self, key) if key in self.to_dict() else default
-
-
-def _warn(used: str, instead: str) -> None:
-    warnings.warn(
-        f"{used} on a record is deprecated and will be removed in choral 0.3; use {instead}.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-
 
 @cache
 def _defaults(kind: type[Record]) -> dict[str, object]:
@@ -85,7 +49,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Record | Plan):
         return value.to_dict()
     if isinstance(value, SecureSum):
-        return asdict(value)
+        return value.described
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

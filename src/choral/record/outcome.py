@@ -1,12 +1,14 @@
-"""rounds.jsonl, result.json and model.json: what happened in each round, and what came out."""
+"""What happened in a run, as records: rounds, result, model, probes, answers, decisions, signatures, a site's end."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from msgspec import field
+import msgspec
+from msgspec import Meta, field
 
+from choral.core.plan import Against, Plan
 from choral.record.fields import Record
-from choral.record.losses import Statement
+from choral.record.losses import LedgerLimit, LedgerOfSums, Spent, Statement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -215,3 +217,217 @@ def merit(test: Mapping[str, float]) -> tuple[str, float]:
     known = MERITS | _OF_HAZARDS
     key = next((name for name in known if name in test), "loss")
     return known[key], test[key]
+
+
+class Decision(Record, frozen=True, kw_only=True):
+    """One decision about a device; `because` and `answers` are digests, of the file that says why and of probes.jsonl.
+
+    `signature` is the coordinator's, under the study and all fields before it.
+    """
+
+    device: str
+    excluded: bool
+    because: str
+    answers: str | None = None
+    at: str
+    signature: str = ""
+
+
+Seed = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class ProbeLine(Record, frozen=True, kw_only=True):
+    """The probes of one turn that ended in a sum; `choral verify` computes `refused`, `spared` and `named` again.
+
+    `seed` follows from `context`, the uploads' `digests` and what was watched; in a run that can be repeated it follows
+    from the run's seed, and both are left out. `answers` are P·x and, where a direction was watched, ⟨v, x⟩.
+    `following` is the direction that the next round watches, in base64, and `scale` the size of one of its steps.
+    """
+
+    round: int
+    attempt: int
+    seed: Seed
+    context: str | None = None
+    digests: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, tuple[int, ...]]
+    refused: dict[str, str] = field(default_factory=dict)
+    spared: tuple[str, ...] = ()
+    named: dict[str, int] = field(default_factory=dict)
+    following: str = ""
+    scale: float = 0.0
+
+
+class AnsweredQuestion(Record, frozen=True, kw_only=True):
+    """One opened sum. `question` is its canonical JSON; `total` has the noise in it, in units of 1/`factor`.
+
+    `rows` are those of the included devices. `l2`, `factor` and `scale` follow from the question and the study, and
+    `choral verify` works them out again.
+    """
+
+    number: int
+    question: str
+    words: str
+    at: str
+    included: tuple[int, ...]
+    rows: int
+    l2: float
+    factor: int
+    scale: int
+    total: tuple[int, ...]
+    state: str = ""  # SHA-256 of the public state that it was asked at, in hex: a round of a model has one
+
+
+class SumModelLine(Record, frozen=True, kw_only=True):
+    """models.jsonl: a model on sums, which follows from the answers that have these numbers.
+
+    `state` is the model; `figures` say how well it does on rows that it was not made from, where there are any.
+    """
+
+    question: str
+    words: str
+    at: str
+    numbers: tuple[int, ...]
+    rows: int
+    state: tuple[float, ...]
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class AnswerPrivacy(Record, frozen=True, kw_only=True):
+    """What one answer costs, and what all questions of the study together may cost, against whom and by which rule."""
+
+    rule: str
+    delta: float
+    adjacency: str
+    epsilon: float
+    epsilon_in_all: float
+    adversary: str
+    epsilon_sum: float
+    epsilon_sum_in_all: float
+    adversary_sum: str
+    asked: int
+    most: int
+    from_register: bool = False
+    sums: int = 1  # that the answer is made of: a model has one per round
+
+
+class SiteQuestion(Record, frozen=True, kw_only=True):
+    """A line of a site's own log: a question, written before its answer was charged and sent."""
+
+    number: int
+    words: str
+    at: str
+
+
+class CellsRead(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What was read of a row: its cells, and how many of them are right."""
+
+    cells: dict[str, str]
+    matched: int
+    of: int
+
+
+class Target(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """How often the membership of a row was found, and the most that any attack can find."""
+
+    target: str
+    measured: float
+    error: float
+    bound: float | None
+
+
+class ShownAttack(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A demonstration. It is no part of the run, so fields that the report does not show may be there."""
+
+    data: str
+    row: dict[str, str]
+    label: str
+    shown: tuple[str, ...]
+    ordinary: dict[str, CellsRead]
+    label_read: str | None
+    masked: CellsRead
+    opened: CellsRead
+    guess: CellsRead
+    membership: tuple[Target, ...]
+    epsilon: float
+    rule: str
+    delta: float
+    adjacency: str
+    adversary: str
+    false_alarms: float
+
+    def __post_init__(self) -> None:
+        read = (self.masked.cells, self.opened.cells, *(one.cells for one in self.ordinary.values()))
+        if "network" not in self.ordinary or any(
+            name not in cells for cells in (self.row, *read) for name in self.shown
+        ):
+            raise ValueError("a column that is shown has not been read")
+
+
+class Signer(Record, frozen=True, kw_only=True):
+    """A device's public keys, what it signed or why it has not, and the salt where its ledger is public.
+
+    Only runs of format 1 have the `ledger_seal`, and none of the four fields before it.
+    """
+
+    ALWAYS: ClassVar[frozenset[str]] = frozenset(("paid", "receipt", "salt", "why"))
+
+    device: str
+    identity: str
+    agreement: str
+    bundle_signature: str
+    offers: tuple[str, ...] = ()  # of its card, which the signature covers; none on cards of 0.1
+    paid: int | None = None
+    receipt: str | None = None
+    salt: str | None = None
+    signature: str | None
+    why: str = ""
+    ledger_seal: str | None = None
+
+
+class Signatures(Record, frozen=True, kw_only=True):
+    """Every device's entry; version 1 covers the plan, the model and the ledger, version 2 the whole record."""
+
+    version: int = 1
+    devices: tuple[Signer, ...]
+
+
+class KeptReceipt(Signer, frozen=True, kw_only=True):
+    """What a site keeps about its signature: its entry, and the digests that it signed."""
+
+    version: int
+    run: str
+    roster: str
+    record: str
+    model: str
+    ledger: str
+    early: str = ""  # why the run ended before its last round, in the server's words; not under the signature
+
+
+class SiteEnd(Record, frozen=True, kw_only=True):
+    """One study's end at one site; everything in it can be computed again from the site's home."""
+
+    device: str
+    study: str
+    study_digest: str
+    safety_number: str
+    run: str
+    approved: str
+    table: str  # the name of its file
+    rows: int  # that the site trained on, or that the plan asks for at least where an older version approved it
+    rows_known: bool
+    columns: tuple[str, ...]
+    label: str
+    parties: tuple[str, ...]
+    server: str  # the address
+    plan: Plan
+    against: Against
+    privacy: Statement  # of the run, by the public numbers of the plan: what the coordinator's report claims, too
+    paid: int  # uploads of this run that the ledger paid for
+    record: str  # the digest of the run's record, as this site signed it
+    model: str  # SHA-256 of the final parameters, as this site signed them
+    ledger: str  # the ledger's lines and its last seal when the site signed
+    limit: LedgerLimit
+    reserved: float  # what is proved of the whole ledger: all uploads that studies have reserved or made
+    spent: Spent
+    with_secure_sum: LedgerOfSums | None = None
+    pages: int = 1  # the form of pages when the study was enrolled, or a later one: it has no page of an earlier one

@@ -12,13 +12,18 @@ import msgspec
 
 from choral.core.errors import PlanError, StorageError
 from choral.core.plan import Plan, SecureSum
-from choral.record.decisions import Decision
 from choral.record.description import KINDS, About
-from choral.record.outcome import Outcome, RoundLine
-from choral.record.probes import ProbeLine
-from choral.record.questions import AnsweredQuestion, SiteQuestion, SumModelLine
-from choral.record.shown_attack import ShownAttack
-from choral.record.signers import Signatures
+from choral.record.outcome import (
+    AnsweredQuestion,
+    Decision,
+    Outcome,
+    ProbeLine,
+    RoundLine,
+    ShownAttack,
+    Signatures,
+    SiteQuestion,
+    SumModelLine,
+)
 
 FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
@@ -197,7 +202,7 @@ def _about(path: Path) -> About:
     with of_right_form(path):  # both refuse what nobody could run, and keys that they do not know
         plan, secure = about.get("plan"), about.get("secure_sum")
         about["plan"] = Plan.from_dict(plan) if isinstance(plan, dict) else plan
-        about["secure_sum"] = SecureSum(**secure) if isinstance(secure, dict) else secure
+        about["secure_sum"] = SecureSum.read(secure) if isinstance(secure, dict) else secure
     return converted(about, About, path)
 
 

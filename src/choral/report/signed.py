@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from choral import config
-from choral.core.end_of_run import Closing, committed
 from choral.core.errors import ChoralError, StorageError
 from choral.core.keys import Bundle, Roster, safety_number
 from choral.core.ledger import Ledger
-from choral.core.roster_tree import roster_tree
+from choral.core.signed import Closing, committed
 from choral.record import (
     SIGNATURES,
     STUDY,
@@ -24,10 +23,17 @@ from choral.record import (
 )
 from choral.record import converted as as_record
 from choral.report import words
-from choral.run.agreement import ASK_AGAIN, Agreement, StudyFile, converted
-from choral.run.enrolled import Enrolled
-from choral.run.folder import ledger_file, read_parameters
-from choral.run.signatures import OLD_LABEL, VERSION, bundle_of, parameter_bytes, record_digest
+from choral.run.agreement import ASK_AGAIN, Agreement, Enrolled, StudyFile, converted
+from choral.run.folder import (
+    OLD_LABEL,
+    VERSION,
+    bundle_of,
+    ledger_file,
+    parameter_bytes,
+    read_parameters,
+    record_digest,
+)
+from choral.trees.merkle import roster_tree
 
 
 class Note(str):

@@ -1,4 +1,7 @@
-"""The study file: everything public that server and sites fix before round 0, and the digest that they compare."""
+"""The study file: everything public that server and sites fix before round 0, and the digest that they compare.
+
+It holds the card of every device, and the coordinator's choral.toml, which must say all that only the rows could tell.
+"""
 
 import json
 import re
@@ -11,28 +14,118 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from numpy.typing import NDArray
 
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
-from choral.config.writing import to_toml
+from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
-from choral.core.hybrid import HYBRID
-from choral.core.keys import Roster, digest, safety_number
+from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.core.plan import OF_BEFORE, Plan, SecureSum
-from choral.core.terms import WHOLE_LISTS, Terms
+from choral.core.plan import Plan, SecureSum, meant_by
+from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
+from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
 from choral.learning.persons import grouped
-from choral.run.deployable import check_deployable, columns_of, features_of, inputs_of, row_of
-from choral.run.enrolled import Enrolled
+from choral.probes import extension_of
 from choral.run.study import Study, codec_of, declared_columns, encoder_of, limits_of, maker_in, model_of
+from choral.tables.arrays import array_features
 from choral.tables.cells import OPEN, Format
-from choral.tables.columns import Categorical, Numeric, encode, type_of_classes
-from choral.tables.encoder import Encoder, about_encoder
+from choral.tables.columns import Categorical, Numeric, declare, encode, type_of_classes
+from choral.tables.encoder import Encoder, about_encoder, embedding_columns
 from choral.tables.reading import Table
 from choral.tables.records import Labels, Records, Split, by, names_in
 from choral.tables.sources import Dataset, Reading, encode_labels, read_one, with_outcome
+from choral.trees import lists_of
+
+
+def require_name(what: str, name: str) -> None:
+    """Nothing, or CH102 for a text that is no name that people can tell from others.
+
+    >>> require_name("the study's name", "hearts")
+    """
+    if fault := fault_of_name(name):
+        raise no_name(what, fault)
+
+
+def require_device_name(name: str) -> None:
+    """The same for a device, in whose name a comma would make one device look like two.
+
+    >>> require_device_name("hospital-a")
+    """
+    require_name("a device's name", name)
+    if "," in name:
+        raise no_name("a device's name", "has a comma")
+
+
+def no_name(what: str, fault: str) -> ConfigError:
+    """The refusal of a name; the name itself is not repeated."""
+    return ConfigError(
+        "CH102", f"{what} {fault}.", fix=f"Use 1 to {LONGEST_NAME} printable characters, letters of one script."
+    )
+
+
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A device as the study names it: its bundle in hex, and the key by which the transport knows its node.
+
+    A card of 0.1 offers nothing; such cards, and the digests of studies with them, stay as they are.
+    """
+
+    id: str
+    identity: str
+    agreement: str
+    signature: str
+    node: str
+    node_signature: str
+    offers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, identity: Identity, node: str) -> Self:
+        """The public card of a device: its signed bundle, and its node's key under its signature."""
+        bundle = identity.bundle
+        return cls(
+            id=bundle.id,
+            identity=bundle.identity.hex(),
+            agreement=bundle.agreement.hex(),
+            signature=bundle.signature.hex(),
+            node=node,
+            node_signature=identity.sign("node key", node.encode()).hex(),
+            offers=bundle.offers,
+        )
+
+    @property
+    def text(self) -> str:
+        """The file of a card, which a device sends to the coordinator."""
+        head = "# The public card of a choral device: send it to the coordinator.\n"
+        return head + to_toml(msgspec.to_builtins(self))
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle, its form, the node's key and the signature over that checked."""
+        try:
+            identity, agreement, signature, signed = (
+                bytes.fromhex(text) for text in (self.identity, self.agreement, self.signature, self.node_signature)
+            )
+        except ValueError:
+            raise TrustError("CH600", "a device's keys are not written in hex.", fix="Get its card again.") from None
+        bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature, offers=self.offers)
+        bundle.verify()
+        bundle.check(signed, "node key", self.node.encode())
+        _check_node_key(self.node)
+        return bundle
+
+
+def _check_node_key(public: str) -> None:
+    try:
+        key: object = load_ssh_public_key(public.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise TrustError("CH600", "a node's key is no key of an elliptic curve.", fix="Get the device's card again.")
+
 
 FORMAT, UNSIGNED = 2, 1  # of studies and invitations: now with the server's key, and before
 LONGEST_ANSWER = 2**16 + 8  # numbers in a deployed answer to a question: the largest table, its rows and its checks
@@ -59,6 +152,9 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     plan: Mapping[str, object]
     secure_sum: Mapping[str, object]
     devices: list[Enrolled]
+
+
+JOB = "choral.toml of the study"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,18 +228,21 @@ class Agreement:
 
     @cached_property
     def job(self) -> Job:
-        """The coordinator's choral.toml."""
-        return config.parse(self.file.job, source="choral.toml of the study")
+        """The coordinator's choral.toml, without what was removed since."""
+        return config.parse(self.file.job, source=JOB, recorded=True)
 
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted({**OF_BEFORE, **self.file.plan}, Plan, "plan")
+        return converted(meant_by(self.file.plan), Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:
         """How sums are protected."""
-        return converted(self.file.secure_sum, SecureSum, "secure_sum")
+        try:
+            return SecureSum.read(self.file.secure_sum)
+        except TypeError:
+            raise ConfigError("CH102", "has the wrong form.", where="secure_sum", fix=ASK_AGAIN) from None
 
     @cached_property
     def roster(self) -> Roster:
@@ -163,6 +262,12 @@ class Agreement:
                 "folder. Its ledgers, records and pages stay readable here.",
             )
         return bytes.fromhex(self.file.server_key)
+
+    def require_runnable(self) -> None:
+        """Refuse what can be read but not run: a study of before (CH602), or with what was removed since (CH101)."""
+        _ = self.server_key
+        self.plan.require_present("the study")
+        config.parse(self.file.job, source=JOB)
 
     @property
     def hybrid(self) -> bool:
@@ -322,10 +427,9 @@ class Agreement:
             codec=self.settled.codec,
             parameters=self.settled.trained.size,
             plan=self.run_name,
-            probes=self.plan.probes,
-            opened_turns=self.plan.opened_turns,
             hybrid=self.hybrid,
-            trees=self.trees,
+            lists=lists_of(self.roster) if self.trees else WHOLE,
+            extension=extension_of(self.plan),
         )
 
     @property
@@ -387,3 +491,137 @@ def other_version(what: str, where: str) -> TrustError:
 def sent(path: str | Path, kind: type[T]) -> T:
     """What a file that somebody sent holds, every field checked."""
     return converted(config.read_toml(config.read_text(path), source=str(path), fix=ASK_AGAIN), kind, str(path))
+
+
+def check_deployable(job: Job) -> None:
+    """Nothing, or why this job can't run between organisations: a seed, or something that only the rows could tell."""
+    if job.run.seed is not None:
+        raise PlanError(
+            "CH203",
+            f"seed = {job.run.seed} is set, but this is a deployment: predictable noise is no noise.",
+            where=job.where("run", "seed"),
+            fix="Take it out.",
+        )
+    of_one_table = ("builtin", "device_column", "limit_column", "labels")
+    for table, key in (*(("data", name) for name in of_one_table), ("privacy", "limits")):
+        if getattr(getattr(job, table), key) is not None:
+            raise ConfigError(
+                "CH104",
+                f"[{table}] {key} is set, but in a deployment each site has its own file and its own limit.",
+                where=job.where(table, key),
+                fix="Take it out.",
+            )
+    if job.leaves_kind_open:
+        raise ConfigError(
+            "CH104",
+            '[model] kind = "auto" in a deployment.',
+            where=job.where("model", "kind"),
+            why="Each site approves a model that is named.",
+            fix="Name the kind that choral plan proposes.",
+        )
+    if job.on_sums:
+        raise ConfigError(
+            "CH104",
+            f'[model] kind = "{job.model.kind}" in a deployment, which asks for such a model by a question.',
+            where=job.where("model", "kind"),
+            fix=f"Leave it out, set [ask] epsilon, and use choral ask STUDY {job.model.kind} …",
+        )
+    if job.federation.rows is None:
+        raise ConfigError(
+            "CH103",
+            "[federation] has no rows.",
+            where=job.where("federation"),
+            why="The plan needs the rows that every site has at least, and nobody may count them.",
+            fix="Set rows = …, a number that every site can promise.",
+        )
+    read = job.data.columns or job.data.text or job.data.row_shape
+    if not read or not (job.data.classes or job.data.label_bounds):
+        missing = "columns, and no row_shape" if not read else "classes or label_bounds"
+        raise TableError(
+            "CH304",
+            f"[data] declares no {missing}.",
+            where=job.where("data"),
+            why="Taking them from the rows would reveal them.",
+            fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"] of the label.',
+        )
+    _check_encoder(job)
+    inputs_of(job)
+
+
+def _check_encoder(job: Job) -> None:
+    """Nothing, or CH103 for an encoder that is not pinned: sites must approve one file and one number of weights."""
+    data = job.data
+    if data.encoder is None or (data.encoder_sha256 and data.embeddings):
+        return
+    known = encoder_of(job) if (job.folder / data.encoder_file).exists() else None
+    digest = f'encoder_sha256 = "{known.sha256}"' if known else "encoder_sha256, what sha256sum prints of the file"
+    raise ConfigError(
+        "CH103",
+        f"[data] has an encoder and no {'embeddings' if data.encoder_sha256 else 'encoder_sha256'}.",
+        where=job.where("data", "encoder"),
+        why="Every site must use exactly the file that it approved.",
+        fix="Set embeddings, how many numbers it gives per row." if data.encoder_sha256 else f"Set {digest}.",
+    )
+
+
+def check_names(file: "StudyFile", job: Job) -> None:
+    """Nothing, or CH102 for a name in a new study that people could take for another one, or that can't be shown."""
+    for what, name in (
+        ("the study's name", file.name),
+        ("the run's name", job.run.name),
+        ("the study's run", file.run),
+        ("the study's version of choral", file.choral),
+        ("the server's address", file.address),
+        ("the model's kind", job.model_kind),
+    ):
+        require_name(what, name)
+    for device in file.devices:
+        require_device_name(device.id)
+    data = job.data
+    words = [("a class", word) for word in data.class_names or ()] + [("the label's name", data.label)]
+    words += [("a column's name", name) for name in (data.person, data.text) if name is not None]
+    words += [("the encoder's file", data.encoder_file)] if data.encoder_file else []
+    for column in inputs_of(job):
+        levels = column.levels if isinstance(column, Categorical) else ()
+        words += [("a column's name", column.name), *(("a level", level) for level in levels)]
+    for what, word in words:
+        if fault := fault_of_word(word):
+            raise no_name(what, fault)
+
+
+def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
+    """The columns that the model reads: those that a job declares, or the embeddings that an encoder makes of them."""
+    data = job.data
+    if data.embedding_bounds is None:
+        return inputs_of(job)
+    return embedding_columns(data.embeddings or 1, data.embedding_bounds)
+
+
+def row_of(job: Job) -> tuple[int, ...]:
+    r"""The shape of a row as the model takes it: the declared one, or one axis with the features of the columns.
+
+    >>> from choral.config import parse
+    >>> row_of(parse("privacy.epsilon = 2.0\ndata.row_shape = [8, 8]"))
+    (8, 8)
+    """
+    if job.data.row_shape is not None and job.data.embedding_bounds is None:
+        return tuple(job.data.row_shape)
+    return (sum(len(column.features) for column in columns_of(job)),)
+
+
+def features_of(job: Job) -> tuple[str, ...]:
+    """The names of the features that the model takes."""
+    columns = columns_of(job)
+    return tuple(name for column in columns for name in column.features) if columns else array_features(row_of(job))
+
+
+def inputs_of(job: Job) -> tuple[Numeric | Categorical, ...]:
+    """The columns that a job declares, in their order."""
+    settings = job.data
+    left_out = {settings.label, settings.person, *(settings.ignore or ())}
+    where = job.where("data", "columns")
+    return tuple(
+        declare(name, declared, where=where)
+        for name, declared in (settings.columns or {}).items()
+        if name not in left_out
+    )

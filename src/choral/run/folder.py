@@ -1,23 +1,29 @@
-"""The run folder: what a run writes as it goes, and how it is read back; docs/run-folder.md has the format."""
+"""The run folder: what a run writes, who signs its end, and who follows it; docs/run-folder.md has the format."""
 
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core import durable, locks
+from choral.core import sealed
 from choral.core.errors import StorageError
+from choral.core.keys import Bundle, Identity, Roster, digest
+from choral.core.ledger import Ledger
+from choral.core.signed import Closing, SignedEnd, sign_end
+from choral.core.terms import MODEL_TYPE
+from choral.core.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.record import (
     DEVICES,
     MODELS,
@@ -31,11 +37,19 @@ from choral.record import (
     ProbeLine,
     Record,
     RoundLine,
+    Signatures,
+    Signer,
     inside,
     read_lines,
     read_probes,
+    traits,
 )
+from choral.record.description import KindName
 from choral.server_step import State
+
+if TYPE_CHECKING:
+    from choral.record import Outcome, RoundLine
+    from choral.run.study import Study
 
 MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
 
@@ -43,7 +57,7 @@ MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts roun
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
     try:
-        durable.replace(path, content, mode=mode)
+        sealed.replace(path, content, mode=mode)
     except OSError as error:
         raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
@@ -92,7 +106,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """The folder for one process alone: two servers on one run could try one turn twice."""
         with (self.path / "lock").open("ab") as file:
-            if not locks.taken(file.fileno()):
+            if not sealed.taken(file.fileno()):
                 raise StorageError(
                     "CH800",
                     "is in use by another process.",
@@ -243,3 +257,169 @@ def ledger_file(number: int) -> str:
     'device-0001.ledger'
     """
     return f"device-{number + 1:04}.ledger"
+
+
+VERSION = 2  # of what is signed: the whole record. Before, signatures covered the plan, the model and the ledger.
+OLD_LABEL = "run"
+
+
+def vault_of(name: str, number: int, folder: Path | None) -> Vault:
+    """The device's vault, opened if it is there, else made with fresh keys."""
+    if folder is None:
+        return Vault.create(MemoryStore(), _fresh(name))
+    store: Store = FileStore(inside(folder.parent, f"{folder.name}/device-{number + 1:04}/vault"))
+    return Vault.open(store) if store.exists() else Vault.create(store, _fresh(name))
+
+
+def _fresh(name: str) -> Memory:
+    return Memory(id=name, secret=Identity.fresh(name).to_bytes())
+
+
+def signs(kind: KindName, *, seeded: bool, ledgers: bool) -> bool:
+    """Whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can predict.
+
+    Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat; and a run with
+    predictable noise, or without any, protects nobody.
+
+    >>> signs("rehearsal", seeded=False, ledgers=True), signs("rehearsal", seeded=True, ledgers=True)
+    (True, False)
+    """
+    how = traits(kind)
+    return how.deployed or (how.signs and ledgers and not seeded)
+
+
+def record_digest(result: Mapping[str, object], files: Mapping[str, str]) -> bytes:
+    """SHA-256 over the result and the hash of every file that it names: of all of a run but the signatures themselves.
+
+    >>> record_digest({"test": 1}, {"run.json": "9f"}) == record_digest({"test": 1}, {"run.json": "9f", "x": "77"})
+    False
+    """
+    rest = {name: value for name, value in result.items() if name != "files"}
+    named = {name: value for name, value in files.items() if name != SIGNATURES}
+    return digest("record", *(json.dumps(part, sort_keys=True).encode() for part in (rest, named)))
+
+
+def parameter_bytes(parameters: NDArray[np.float32]) -> bytes:
+    """The parameters as a device is handed them, and as it signs them."""
+    return np.ascontiguousarray(parameters, MODEL_TYPE).tobytes()
+
+
+def entry_of(
+    bundle: Bundle, *, signed: Closing | None = None, signature: bytes = b"", salt: bytes = b"", why: str = ""
+) -> Signer:
+    """A device's entry: its public keys, what it signed or why it has not, and the salt where its ledger is public."""
+    return Signer(
+        device=bundle.id,
+        identity=bundle.identity.hex(),
+        agreement=bundle.agreement.hex(),
+        bundle_signature=bundle.signature.hex(),
+        offers=bundle.offers,
+        paid=None if signed is None else signed.paid,
+        receipt=None if signed is None else signed.receipt.hex(),
+        salt=salt.hex() or None,
+        signature=signature.hex() or None,
+        why=why,
+    )
+
+
+def bundle_of(entry: Signer) -> Bundle:
+    """The public keys in an entry, not verified yet."""
+    return Bundle(
+        id=entry.device,
+        identity=bytes.fromhex(entry.identity),
+        agreement=bytes.fromhex(entry.agreement),
+        signature=bytes.fromhex(entry.bundle_signature),
+        offers=entry.offers,
+    )
+
+
+def sign_off(folder: Path, names: Sequence[str], *, run: str, result: Outcome, parameters: NDArray[np.float32]) -> None:
+    """Write signatures.json of a run in one process: each device signs with its vault's keys, for its own ledger."""
+    record = record_digest(result.to_dict(), hashes(folder))
+    identities = [
+        Identity(name, vault_of(name, number, folder / DEVICES).memory.secret) for number, name in enumerate(names)
+    ]
+    roster = Roster.of(identity.bundle for identity in identities).digest
+    entries = []
+    for number, identity in enumerate(identities):
+        ledger = Ledger.read(inside(folder, f"ledgers/{ledger_file(number)}"))
+        end = sign_end(
+            identity,
+            run=run,
+            roster=roster,
+            record=record,
+            model=parameter_bytes(parameters),
+            paid=ledger.balance.charges_of(run),
+            entries=ledger.receipt.entries,
+            seal=ledger.receipt.seal,
+        )
+        entries.append(entry_of(identity.bundle, signed=end.closing, signature=end.signature, salt=end.salt))
+    write_signatures(folder, entries)
+
+
+def write_signatures(folder: Path, entries: Sequence[Signer]) -> None:
+    """Write signatures.json with every device's entry."""
+    write_json(folder / SIGNATURES, Signatures(version=VERSION, devices=tuple(entries)).to_dict())
+
+
+def receipt_text(bundle: Bundle, end: SignedEnd, *, early: str = "") -> str:
+    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`.
+
+    `early` is why the run ended before its last round, in the server's words.
+    """
+    closing = end.closing
+    kept = {
+        "version": VERSION,
+        **entry_of(bundle, signed=closing, signature=end.signature, salt=end.salt).to_dict(),
+        "run": closing.run,
+        "roster": closing.roster.hex(),
+        "record": closing.record.hex(),
+        "model": closing.model.hex(),
+        "ledger": f"{end.entries}:{end.seal}",
+        **({"early": early} if early else {}),
+    }
+    return json.dumps(kept, indent=1) + "\n"
+
+
+T = TypeVar("T")
+
+
+class Watch(Protocol):
+    """How somebody follows a loop that takes long: its items as they come, with their number and a word for them."""
+
+    def __call__(self, items: Iterable[T], *, total: int, label: str) -> Iterable[T]:
+        """The items."""
+
+
+class Log(Protocol):
+    """What a run needs of a log that it writes in addition to its folder; `choral.output.logs` has those that exist."""
+
+    kind: str
+
+    def begin(self, folder: Path, study: "Study", lines: Sequence["RoundLine"]) -> None:
+        """Open the log and note what is run."""
+
+    def round(self, line: "RoundLine") -> None:
+        """Note a round's line of rounds.jsonl."""
+
+    def end(self, result: "Outcome") -> None:
+        """Note the result and close the log."""
+
+    def stop(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the log of a run that is interrupted."""
+
+
+def unwatched(items: Iterable[T], *, total: int, label: str) -> Iterable[T]:  # noqa: ARG001 - nobody looks
+    """The items, and nothing else.
+
+    >>> list(unwatched([1, 2], total=2, label="rounds"))
+    [1, 2]
+    """
+    return items
+
+
+def unheard() -> None:
+    """Nothing: what is called after a step that nobody waits for.
+
+    >>> unheard()
+    """

@@ -1,47 +1,218 @@
-"""Questions to all devices of a study in one process: simulated, or rehearsed with keys, masks and every message."""
+"""Questions to all devices of a study in one process: simulated, or rehearsed with keys, masks and every message.
+
+What an opened sum says is the same in a deployment, whose server asks by `choral.deploy.asking`.
+"""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.asking import catalogue
+from choral.asking.answer import Answer, Expected
 from choral.asking.catalogue import MODELS, TRAINED, approved_as, read_model
+from choral.asking.fitting import FittedModel
 from choral.asking.question import Question
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, Wire
+from choral.backends.wire import DroppingTransport, MemoryTransport, Wire, drops_out
 from choral.config import Job
+from choral.core import private_sums
+from choral.core.device import Respondent
 from choral.core.errors import ConfigError, LedgerError, SumError
+from choral.core.events import epsilon_of
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Turn
-from choral.core.respondent import Respondent
-from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, traits
+from choral.core.private_sums import SumPrice
+from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, Measured, ModelCard, traits
 from choral.record.description import KindName
-from choral.run.answer_register import AnswerRegister
-from choral.run.answers import (
-    AskedAnswer,
-    PlannedQuestion,
-    answer_of,
-    answer_of_model,
-    answer_privacy,
-    answered,
-    planned,
+from choral.run.folder import RunFolder, Watch, now, unwatched, vault_of
+from choral.run.modelling import (
+    AnswerRegister,
+    AskedTables,
+    MadeModel,
+    expected_of,
+    fit,
+    keep_model,
+    measured,
+    opened_sum,
+    planned_model,
+    question_of,
+    state_digest,
 )
-from choral.run.books import Books, keeps_ledgers
-from choral.run.folder import RunFolder
-from choral.run.modelling import AskedTables, expected_of, fit, keep_model, measured, planned_model
-from choral.run.places import Opened, terms_of
+from choral.run.places import PLACES, DeviceLedgers, Opened, keeps_ledgers, terms_of
 from choral.run.planning import settle
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
-from choral.run.signatures import vault_of
 from choral.run.study import Study, check_columns, check_rows
-from choral.run.watch import Watch, unwatched
 from choral.tables.reading import DataSource
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AskedAnswer:
+    """An answer with its question, what it cost, and against whom that holds."""
+
+    question: Question
+    answer: Answer
+    privacy: AnswerPrivacy
+    number: int
+    figures: Mapping[str, float] = field(default_factory=dict)  # of a model, on rows that it was not made from
+    model: FittedModel | None = None
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The numbers, each with its interval, which includes the noise."""
+        return self.answer.rows
+
+    @property
+    def frame(self) -> Any:  # noqa: ANN401 - pandas is optional
+        """The same as a data frame of pandas."""
+        return self.answer.frame
+
+    @property
+    def test(self) -> Mapping[str, float] | None:
+        """The statistic and p of a test, where the question has one."""
+        return self.answer.test
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether intervals are approximate, for so much noise."""
+        return self.answer.is_rough
+
+    def to_dict(self) -> dict[str, object]:
+        """The answer as plain values for JSON."""
+        answer = self.answer
+        return {
+            "number": self.number,
+            "question": json.loads(self.question.canonical()),
+            "words": self.question.words(),
+            "rows": answer.rows,
+            "about": [dict(line) for line in answer.about],
+            "is_rough": answer.is_rough,
+            "test": None if answer.test is None else dict(answer.test),
+            "block": answer.block,
+            "sentences": list(answer.sentences),
+            "privacy": self.privacy.to_dict(),
+            **({} if self.model is None else {"figures": dict(self.figures), "state": self.model.state.tolist()}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedQuestion:
+    """What a question would cost and how wide its interval would be; nothing was asked."""
+
+    question: Question
+    expected: Expected
+    deviation: float
+    privacy: AnswerPrivacy
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan as plain values for JSON."""
+        return {
+            "question": json.loads(self.question.canonical()),
+            "words": self.question.words(),
+            "noise_sd": self.deviation,
+            "expected_width": self.expected.width if math.isfinite(self.expected.width) else None,
+            "sentence": self.expected.sentence,
+            "privacy": self.privacy.to_dict(),
+        }
+
+
+def answer_privacy(
+    price: SumPrice, *, delta: float, colluders: int, asked: int, from_register: bool = False, sums: int = 1
+) -> AnswerPrivacy:
+    """What one answer of so many sums costs at this price, and all of the study's together."""
+    helpers = f", helped by {colluders} of the devices" if colluders else ""
+    return AnswerPrivacy(
+        rule=private_sums.RULE,
+        delta=delta,
+        adjacency=ADJACENCY,
+        epsilon=epsilon_of([price.everyone] * sums, delta),
+        epsilon_in_all=epsilon_of([price.reserved], delta),
+        adversary=EVERYONE,
+        epsilon_sum=epsilon_of([price.summed or price.everyone] * sums, delta),
+        epsilon_sum_in_all=epsilon_of([price.reserved_of_sums], delta),
+        adversary_sum=f"a server that sees only sums{helpers}",
+        asked=asked,
+        most=price.most,
+        from_register=from_register,
+        sums=sums,
+    )
+
+
+def answer_of(terms: AskTerms, found: AnsweredQuestion, privacy: AnswerPrivacy) -> AskedAnswer:
+    """What an opened sum says, wherever it was opened."""
+    question = Question.read(found.question.encode())
+    opened = opened_sum(found)
+    answer = catalogue.estimate(
+        question,
+        terms.columns,
+        opened.total,  # type: ignore[arg-type]
+        rows=opened.rows,
+        deviation=opened.deviation,
+    )
+    return AskedAnswer(question=question, answer=answer, privacy=privacy, number=found.number)
+
+
+def answered(
+    checked: CheckedQuestion, opened: Opened, number: int, state: NDArray[np.float64] = NO_STATE
+) -> AnsweredQuestion:
+    """A question with its opened sum, as the register keeps it."""
+    return AnsweredQuestion(
+        number=number,
+        question=checked.question.canonical().decode(),
+        words=checked.question.words(),
+        at=now(),
+        included=opened.included,
+        rows=int(opened.total[-1]),
+        l2=checked.summand.l2,
+        factor=checked.noise.factor,
+        scale=checked.noise.scale,
+        total=tuple(int(value) for value in opened.total[:-1]),
+        state=state_digest(state),
+    )
+
+
+def planned(
+    question: Question, terms: AskTerms, register: AnswerRegister, *, rows: int, devices: int, delta: float
+) -> PlannedQuestion:
+    """What a question or a model would cost and tell of so many rows; a model has the rounds that asking would plan."""
+    terms.require_approved(question.name)
+    if question.name in MODELS:
+        model = planned_model(question, terms, register, used=register.last)
+        question, sums = model.question, model.sums
+        expected, deviation = expected_of(model, terms, rows=rows, devices=devices)
+    else:
+        checked, sums = terms.read(question.canonical()), 1
+        deviation = checked.noise.deviation * math.sqrt(devices)
+        expected = terms.expected(checked, rows, devices)
+    return PlannedQuestion(
+        question=question,
+        expected=expected,
+        deviation=deviation,
+        privacy=answer_privacy(
+            terms.price, delta=delta, colluders=terms.secure.colluders, asked=register.last, sums=sums
+        ),
+    )
+
+
+def answer_of_model(made: MadeModel, privacy: AnswerPrivacy, figures: Mapping[str, float]) -> AskedAnswer:
+    """A model with what it cost."""
+    return AskedAnswer(
+        question=made.question,
+        answer=made.model.effects,
+        privacy=privacy,
+        number=made.sums[0].number,
+        figures=figures,
+        model=made.model,
+    )
 
 
 class Inquiry:
@@ -71,8 +242,8 @@ class Inquiry:
         self.terms.require_crowd(self.rows)
         devices = self.study.plan.devices
         self.terms.require_answer(self.terms.expected(checked, self.rows, devices), self.rows)
-        with Books(self.study, self.folder / "ledgers") as books:
-            return self.answer_from(self._answered(checked, NO_STATE, books))
+        with DeviceLedgers(self.study, self.folder / "ledgers") as ledgers:
+            return self.answer_from(self._answered(checked, NO_STATE, ledgers))
 
     def _fitted(self, question: Question, watch: Watch) -> AskedAnswer:
         """The model that a question names, round by round; what the register has of it is not asked for again."""
@@ -80,14 +251,14 @@ class Inquiry:
         read_model(question, self.terms.columns)  # refused before a ledger is opened
         self.terms.require_crowd(self.rows)
         before = self.register.last
-        with Books(self.study, self.folder / "ledgers") as books:
-            model = planned_model(question, self.terms, self.register, used=self._next_number(books) - 1)
+        with DeviceLedgers(self.study, self.folder / "ledgers") as ledgers:
+            model = planned_model(question, self.terms, self.register, used=self._next_number(ledgers) - 1)
             rows = self._rows_of(question)
             expected, _ = expected_of(model, self.terms, rows=rows, devices=self.study.plan.devices)
             self.terms.require_answer(expected, rows)  # refused before its first sum is paid for
 
             def ask(checked: CheckedQuestion, state: NDArray[np.float64]) -> AnsweredQuestion:
-                return self._answered(checked, state, books)
+                return self._answered(checked, state, ledgers)
 
             made = fit(model, self.terms, self.register, ask, watch=watch)
         figures = {} if self.tables.test is None else measured(made.model, self.tables.test)
@@ -115,12 +286,14 @@ class Inquiry:
             sums=sums,
         )
 
-    def _answered(self, checked: CheckedQuestion, state: NDArray[np.float64], books: Books) -> AnsweredQuestion:
+    def _answered(
+        self, checked: CheckedQuestion, state: NDArray[np.float64], ledgers: DeviceLedgers
+    ) -> AnsweredQuestion:
         checked.question.require_current()
-        number = self._next_number(books)
-        cohort = self._willing(books, number)
+        number = self._next_number(ledgers)
+        cohort = self._willing(ledgers, number)
         turn = Asking(checked=checked, state=state, cohort=tuple(cohort), number=number)
-        found = answered(checked, _SUMS[self.kind](self, turn, books), number, state)
+        found = answered(checked, _SUMS[self.kind](self, turn, ledgers), number, state)
         self.register.add(found)
         return found
 
@@ -144,16 +317,18 @@ class Inquiry:
         """The rows that questions are about, those that models are made from, and those that judge them."""
         return AskedTables.of(self.study)
 
-    def _next_number(self, books: Books) -> int:
+    def _next_number(self, ledgers: DeviceLedgers) -> int:
         """One more than any turn that was charged or answered: what failed after it was paid for is asked again."""
         plan = self.terms.plan
-        charged = (charge.round for ledger in books.ledgers for charge in ledger.balance.charges if charge.plan == plan)
+        charged = (
+            charge.round for ledger in ledgers.of_device for charge in ledger.balance.charges if charge.plan == plan
+        )
         return max(self.register.last, *charged, 0) + 1
 
-    def _willing(self, books: Books, number: int) -> list[int]:
+    def _willing(self, ledgers: DeviceLedgers, number: int) -> list[int]:
         """The devices that can pay; where they are too few, the refusal of one of the others."""
         willing, refusals = [], []
-        for device, ledger in enumerate(books.ledgers):
+        for device, ledger in enumerate(ledgers.of_device):
             try:
                 self.terms.check(ledger, number)
                 willing.append(device)
@@ -204,7 +379,7 @@ class Asking:
     number: int
 
 
-def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
+def _simulated(asked: Inquiry, asking: Asking, ledgers: DeviceLedgers) -> Opened:
     """The sum without masks, which cancel."""
     checked, number, cohort = asking.checked, asking.number, asking.cohort
     checked.check(asking.state)
@@ -212,7 +387,7 @@ def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     included = tuple(device for device in cohort if not drops_out(asked.study.seed, asked.drop, turn, device))
     total: NDArray[np.int64] = np.zeros(checked.length, np.int64)
     for device in included:
-        books.ledgers[device].charge(asked.terms.charge(number))
+        ledgers.of_device[device].charge(asked.terms.charge(number))
         own = checked.answer(asked.tables.of_device(device, checked), asking.state)
         total += checked.codec.noisy(own, asked._stream(device)(number))
     if len(included) < asked.terms.secure.smallest_sum:
@@ -226,7 +401,7 @@ def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     return Opened(total=total, included=included)
 
 
-def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
+def _rehearsed(asked: Inquiry, asking: Asking, ledgers: DeviceLedgers) -> Opened:
     """The sum that the server opens; devices and server have their own copies of everything."""
     study, keys, checked = asked.study, asked.folder / DEVICES, asking.checked
     vaults = [vault_of(name, device, keys) for device, name in enumerate(study.data.records.names)]
@@ -237,7 +412,7 @@ def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
             vault,
             preparation(
                 asked.terms,
-                ledger=books.ledgers[device],
+                ledger=ledgers.of_device[device],
                 table=partial(asked.tables.of_device, device),
                 noise=asked._stream(device),
                 note=lambda _number, _words: None,
@@ -254,7 +429,42 @@ def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     return Opened(total=opened.integers, included=tuple(terms.numbers[name] for name in opened.included))
 
 
-_SUMS: dict[str, Callable[[Inquiry, Asking, Books], Opened]] = {
+_SUMS: dict[str, Callable[[Inquiry, Asking, DeviceLedgers], Opened]] = {
     "simulation": _simulated,
     "rehearsal": _rehearsed,
 }
+
+
+def made(inquiry: Inquiry, *, watch: Watch = unwatched) -> AskedAnswer:
+    """The model that the job names, sum by sum; the run folder then has its result, signed as that of a training."""
+    answered = inquiry.ask(question_of(inquiry.study.job), watch=watch)
+    _EndOfSums(inquiry, answered).write_result()
+    return answered
+
+
+class _EndOfSums(Run):
+    """A run that has all sums of its model: nothing is trained, so it ends without a round."""
+
+    stopped = "all sums of the model are made"
+    _stopped_by_choice = False  # all sums that may be asked for are in the statement
+
+    def __init__(self, inquiry: Inquiry, answered: AskedAnswer) -> None:
+        place = PLACES[inquiry.kind](inquiry.study, folder=inquiry.folder, drop=inquiry.drop)
+        super().__init__(place, inquiry.study, folder=RunFolder(inquiry.folder))
+        assert answered.model is not None  # noqa: S101 - what was asked for is a model
+        self.model: FittedModel = answered.model
+        self.figures = dict(answered.figures)
+
+    @property
+    def parameters(self) -> NDArray[np.float32]:
+        """The state of the model."""
+        return self.model.state.astype(np.float32)
+
+    def merits(self) -> tuple[dict[str, float], Measured | None]:
+        """What the model reaches on test rows."""
+        return {name: round(value, 6) for name, value in self.figures.items()}, None
+
+    def card(self) -> ModelCard:
+        """What names the numbers of the state; its question says which columns they belong to."""
+        shape = self.shape()
+        return msgspec.structs.replace(super().card(), kind=shape.kind, widths=(), parameters=shape.parameters)

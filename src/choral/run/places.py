@@ -1,4 +1,4 @@
-"""Where a run takes place, and the two places in one process: one compiled call for a cohort, or the whole protocol."""
+"""Where a run takes place, and what a place keeps: one compiled call for a cohort, or the whole protocol."""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,27 +7,28 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.once import OnceEngine
-from choral.backends.outside import OutsideEngine
-from choral.backends.vectorised import Vectorised
-from choral.backends.wire import RecordingTransport, Wire
+from choral.backends.wire import DroppingTransport, RecordingTransport, Wire, drops_out
 from choral.core.codec import mean
 from choral.core.device import Device, Encode, Train, Update
 from choral.core.errors import ConfigError, SumError
 from choral.core.keys import Identity, Roster
+from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream, Words, ring
 from choral.core.messages import Turn
-from choral.core.probing import SeedOf
 from choral.core.terms import Terms
 from choral.core.vault import Vault
+from choral.engine import TrainsCohorts
+from choral.engine.compiled import CompiledEngine
+from choral.engine.per_device import PerDeviceEngine
 from choral.federation import Step
+from choral.probes import extension_of
 from choral.record import (
     DEVICES,
     About,
@@ -36,17 +37,110 @@ from choral.record import (
     RoundLine,
     Sight,
     charged_rounds,
+    inside,
     traits,
 )
 from choral.record.description import KindName
-from choral.run.books import Books, keeps_ledgers
-from choral.run.devices import trainer_of
+from choral.run.folder import MOST_LEDGERS, ledger_file, sign_off, signs, vault_of
 from choral.run.guard import Guard, seed_from
-from choral.run.signatures import sign_off, signs, vault_of
-from choral.run.study import Study
+from choral.run.study import Study, reserve_questions, trainer_of
 
 if TYPE_CHECKING:
     from choral.run.runs import Run
+
+NO_RECEIPT = Receipt(entries=0, seal="")
+
+
+def keeps_ledgers(study: Study) -> bool:
+    """Whether every device of a run has a ledger file: not where nothing is protected, or for very many devices."""
+    return study.plan.devices <= MOST_LEDGERS and study.costs.private
+
+
+class DeviceLedgers:
+    """Who was charged how often; with a folder, each charge is durable in the device's own ledger when it returns.
+
+    A simulation that goes on after a crash repeats a round bit for bit; it counts the charges `before` that round, and
+    those that are there already as they come again.
+    """
+
+    def __init__(self, study: Study, folder: Path | None, *, before: int | None = None) -> None:
+        self.study = study
+        self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
+        self.of_device: list[Ledger] = []
+        if folder is not None and keeps_ledgers(study):
+            folder.mkdir(exist_ok=True)
+            try:
+                for number, name in enumerate(study.data.records.names):
+                    path = inside(folder.parent, f"{folder.name}/{ledger_file(number)}")
+                    limit, sum_epsilon = study.costs.ledger_limits(number)
+                    self.of_device.append(Ledger.open(path, limit=limit, sum_epsilon=sum_epsilon, device=name))
+            except BaseException:
+                self.close()  # whoever fixes the one and tries again must not find the others in use
+                raise
+            for number, ledger in enumerate(self.of_device):
+                charges = self._charges(ledger)
+                self.rounds[number] = sum(before is None or charge.round < before for charge in charges)
+                self._reserve(number, ledger)
+
+    def _reserve(self, device: int, ledger: Ledger) -> None:
+        """Reserve, once, all uploads that the device's limit pays for: the run may end earlier, but never later."""
+        run, costs = self.study.plan.digest, self.study.costs
+        rest = range(len(self._charges(ledger)), int(costs.allowed_rounds[device]))
+        if rest and run not in ledger.balance.open_plans:
+            ledger.reserve(costs.reservation(device, rest, run=run))
+        if costs.questions is not None:  # with the rounds, before the first charge: then all is composed exactly
+            reserve_questions(ledger, costs.questions, run)
+
+    def _charges(self, ledger: Ledger) -> list[Charge]:
+        """What the rounds of this run were charged; questions are counted apart."""
+        return [charge for charge in ledger.balance.charges if charge.plan == self.study.plan.digest]
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether every device has a ledger file."""
+        return bool(self.of_device)
+
+    def may_join(self) -> NDArray[np.bool_]:
+        """Which devices can pay for one more round."""
+        return self.rounds < self.study.costs.allowed_rounds
+
+    def charge(self, device: int, *, round_number: int, attempt: int, again: bool = False) -> Receipt:
+        """The receipt of a charge for one upload, durable by now; refused with CH401 beyond the limit.
+
+        `again` is for simulations that repeat a round after a crash: the same seed releases the very same numbers, so
+        a charge that is there already pays for them.
+        """
+        if not self.of_device:
+            self.rounds[device] += 1
+            return NO_RECEIPT
+        study, ledger = self.study, self.of_device[device]
+        charges = self._charges(ledger)
+        turn = (study.plan.digest, round_number, attempt)
+        if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
+            self.rounds[device] += 1
+            return ledger.receipt
+        charge = study.costs.charge(
+            device, len(charges), run=study.plan.digest, round_number=round_number, attempt=attempt
+        )
+        receipt = ledger.charge(charge)
+        self.rounds[device] += 1
+        return receipt
+
+    def spent(self) -> list[float]:
+        """ε of each device so far, at its own limit's δ."""
+        return self.study.costs.spent_by_all(self.rounds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give every ledger and its lock back."""
+        for ledger in self.of_device:
+            ledger.close()
+
 
 MOST_SHOWN = 200  # devices whose ε stands in every line of rounds.jsonl
 
@@ -99,7 +193,7 @@ class Place(ABC):
     def opened(self, lines: Sequence[RoundLine], *, first: int) -> AbstractContextManager[int]:
         """Ready for rounds from `first` on until the block ends; the attempt to begin that round with."""
 
-    def used_up(self) -> str:
+    def out_of_attempts(self) -> str:
         """Why the round that is due can't be tried any more; empty where it can."""
         return ""
 
@@ -148,12 +242,6 @@ class OneProcess(Place):
     def __init__(self, study: Study, *, folder: Path | None = None, drop: float = 0.0) -> None:
         """`drop` is the share of devices that drop out of a turn."""
         self.study, self.folder, self.drop = study, folder, _share("drop", drop)
-        if self.drop and not study.secure.self_masked:  # every round would be paid for, and none would end
-            raise ConfigError(
-                "CH102",
-                f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
-                fix='Leave the drop-outs out, or use secure_sum = "complete".',
-            )
 
     @property
     def hold_out(self) -> str:
@@ -175,16 +263,18 @@ class OneProcess(Place):
     def opened(self, lines: Sequence[RoundLine] = (), *, first: int = 1) -> Iterator[int]:
         """Ready for rounds: the ledgers are open until the block ends."""
         # A round that is repeated bit for bit is paid for already; one that is tried again is paid for again.
-        with self._books(lines, before=first if traits(self.kind).repeats else None) as self.books:
-            self.guard = Guard.posted(self.study, self.folder)
+        with self._ledgers(lines, before=first if traits(self.kind).repeats else None) as self.ledgers:
+            self.guard = Guard.of_study(self.study, self.folder)
             yield self._prepare(first)
 
-    def _books(self, lines: Sequence[RoundLine], wasted: Sequence[int] = (), *, before: int | None = None) -> Books:
+    def _ledgers(
+        self, lines: Sequence[RoundLine], wasted: Sequence[int] = (), *, before: int | None = None
+    ) -> DeviceLedgers:
         """The ledgers; where there are none, the rounds so far say who was charged how often."""
-        books = Books(self.study, None if self.folder is None else self.folder / "ledgers", before=before)
-        if not books.on_disk:
-            books.rounds[:] = super().charged(lines, wasted)
-        return books
+        ledgers = DeviceLedgers(self.study, None if self.folder is None else self.folder / "ledgers", before=before)
+        if not ledgers.on_disk:
+            ledgers.rounds[:] = super().charged(lines, wasted)
+        return ledgers
 
     @abstractmethod
     def _prepare(self, first: int) -> int:
@@ -192,7 +282,7 @@ class OneProcess(Place):
 
     def may_join(self) -> NDArray[np.bool_]:
         """Which devices can pay for one more round, and were not named by what they answered."""
-        may = self.books.may_join()
+        may = self.ledgers.may_join()
         if self.guard is not None:
             may[list(self.guard.excluded)] = False
         return may
@@ -200,17 +290,17 @@ class OneProcess(Place):
     def noted(self, line: RoundLine, before: Sequence[RoundLine]) -> RoundLine:
         """The line, with what its devices have spent by now, and who paid for attempts that failed."""
         shown = self.study.plan.devices <= MOST_SHOWN and self.study.costs.private
-        spent = tuple(round(epsilon, 6) for epsilon in self.books.spent()) if shown else ()
+        spent = tuple(round(epsilon, 6) for epsilon in self.ledgers.spent()) if shown else ()
         return msgspec.structs.replace(line, spent=spent, wasted=tuple(self.wasted([*before, line])))
 
     def wasted(self, lines: Sequence[RoundLine]) -> list[int]:
         """The devices that were charged and are not in these lines, each as often: attempts that failed."""
-        return more_often(self.books.rounds, charged_rounds(lines, self.study.plan.devices))
+        return more_often(self.ledgers.rounds, charged_rounds(lines, self.study.plan.devices))
 
     def charged(self, lines: Sequence[RoundLine], wasted: Sequence[int]) -> NDArray[np.int64]:
         """How often each device was charged, by the ledgers where there are any."""
-        with self._books(lines, wasted) as books:
-            return books.rounds
+        with self._ledgers(lines, wasted) as ledgers:
+            return ledgers.rounds
 
     def why(self, *, chosen: bool) -> str:
         """Why a run ends early: by choice, or by the limits."""
@@ -238,7 +328,7 @@ class Simulated(OneProcess):
 
     def _prepare(self, first: int) -> int:  # noqa: ARG002 - a round is repeated bit for bit
         self.engine = engine_of(self.study)
-        self.engine.rounds_of[:] = self.books.rounds
+        self.engine.rounds_of[:] = self.ledgers.rounds
         return 0
 
     def round(
@@ -249,7 +339,7 @@ class Simulated(OneProcess):
         seed, turn = self.study.seed, Turn(round_number, attempt)
         included = tuple(device for device in cohort if not drops_out(seed, self.drop, turn, device))
         for device in included:
-            self.books.charge(device, round_number=round_number, attempt=attempt, again=True)
+            self.ledgers.charge(device, round_number=round_number, attempt=attempt, again=True)
         needed = min(self.study.secure.smallest_sum, plan.cohort)
         if len(included) < needed:
             self.engine.rounds_of[list(included)] += 1  # they trained, and their passes went on
@@ -283,10 +373,11 @@ class Simulated(OneProcess):
         return found
 
 
-def engine_of(study: Study) -> Vectorised | OnceEngine | OutsideEngine:
-    """The engine over the study's training rows: for noise in every step, or once; for JAX, or another framework."""
-    every_step = Vectorised if study.model.trainer is None else OutsideEngine
-    engine: type[Vectorised | OnceEngine | OutsideEngine] = OnceEngine if study.plan.once else every_step
+def engine_of(study: Study) -> TrainsCohorts:
+    """The engine over the study's training rows: compiled for noise in every step by JAX, else a loop over devices."""
+    engine: type[CompiledEngine | PerDeviceEngine] = (
+        PerDeviceEngine if study.plan.once or study.model.trainer is not None else CompiledEngine
+    )
     return engine(model=study.trained, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 
@@ -299,8 +390,7 @@ def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
         codec=study.codec,
         parameters=study.trained.size,
         plan=study.plan.digest,
-        probes=study.plan.probes,
-        opened_turns=study.plan.opened_turns,
+        extension=extension_of(study.plan, partial(seed_from, study.seed) if study.seeded else None),
     )
 
 
@@ -317,24 +407,17 @@ class Rehearsed(OneProcess):
         self.transport = DroppingTransport(self.terms, self.recorded, rate=self.drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
-            self.engine.rounds_of[:] = self.books.rounds
+            self.engine.rounds_of[:] = self.ledgers.rounds
         self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, without its masks
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
-            self.recorded.devices[number] = Device(
-                self.terms, vault, train=train, charge=charge, encode=encode, seed_of=self._seed_of
-            )
+            self.recorded.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
         turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
         return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
 
-    @property
-    def _seed_of(self) -> SeedOf | None:
-        """Where a run can be repeated, so can its probes; else they follow from the uploads."""
-        return partial(seed_from, self.study.seed) if self.study.seeded else None
-
     def _charger(self, number: int) -> Callable[[int, int], Any]:
-        return lambda round_number, attempt: self.books.charge(number, round_number=round_number, attempt=attempt)
+        return lambda round_number, attempt: self.ledgers.charge(number, round_number=round_number, attempt=attempt)
 
     def _ways_of(self, number: int, vault: Vault) -> tuple[Train, Encode]:
         """How a device trains and rounds: from the seed if there is one, else from the system's entropy."""
@@ -358,7 +441,7 @@ class Rehearsed(OneProcess):
             train.labels_of(number),
             secret=memory.secret,
             run=self.study.plan.digest,
-            rounds=int(self.books.rounds[number]),
+            rounds=int(self.ledgers.rounds[number]),
         )
 
         def fresh(model: NDArray[np.float32], round_number: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
@@ -381,9 +464,12 @@ class Rehearsed(OneProcess):
         """The sum that the server opens."""
         self.recorded.last.clear()
         turn, wire, guard = Turn(round_number, attempt), Wire(self.terms, self.transport), self.guard
-        inquiry = None if guard is None else guard.inquiry(turn, self._seed_of)
-        opened = wire.attempt(turn, cohort, parameters, inquiry=inquiry)
-        self.probed = None if guard is None else guard.noted(wire.asked, opened, drawn=self._seed_of is None)
+        if guard is None:
+            opened = wire.attempt(turn, cohort, parameters)
+        else:
+            probing = guard.probing(turn)
+            opened = wire.attempt(turn, cohort, parameters, round_of=probing.round)
+            self.probed = guard.noted(probing, opened, drawn=not self.study.seeded)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:

@@ -1,10 +1,10 @@
-"""A run, started or resumed: a study, a place and a folder joined."""
+"""A run, started or resumed: a study, a place and a folder joined; and how good its model is."""
 
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from platform import machine, python_implementation, python_version, system
 from typing import Any, Literal
@@ -16,10 +16,14 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.core.errors import ConfigError, StorageError
 from choral.core.plan import CODECS
+from choral.learning.converged import converged
+from choral.learning.evaluate import Evaluation, decide, evaluate, explained, predict, squared_gradient_norm
+from choral.learning.persons import rows_of
 from choral.learning.torch_door import named_maker
 from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,
+    MERITS,
     PAGES,
     About,
     Baselines,
@@ -37,18 +41,16 @@ from choral.record import (
     read_run,
     traits,
 )
-from choral.run.baselines import baselines
-from choral.run.folder import RunFolder, now, versions
-from choral.run.metrics import measured, metrics
+from choral.run.folder import Log, RunFolder, Watch, now, unheard, unwatched, versions
+from choral.run.modelling import require_training, shape_of, sums_of
 from choral.run.places import MOST_SHOWN, PLACES, Place, engine_of
 from choral.run.planning import server_step_of, settle
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of
-from choral.run.sum_study import require_training, shape_of, sums_of
-from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 from choral.tables.reading import DataSource
+from choral.tables.records import Records
 
 Kind = Literal["simulation", "rehearsal"]
 LONG = 100  # rounds, from which on some are tried for how long they take
@@ -240,7 +242,7 @@ class Run:
                 stack.push(self.log.stop)
                 self.log.begin(self.folder.path, study, self.lines)
             first, attempt = self.first, stack.enter_context(place.opened(self.lines, first=self.first))
-            if note := place.used_up():
+            if note := place.out_of_attempts():
                 yield self._over(self._passed_over(note), time.monotonic() - begin)
                 first, attempt = first + 1, 0
             steps = federation.rounds(
@@ -436,3 +438,113 @@ class Run:
             ),
             files={},
         )
+
+
+MEASURED = (*MERITS, "auc", "rmse", "gradient_norm")
+
+
+def metrics(study: Study, parameters: NDArray[np.float32]) -> dict[str, float]:
+    """Every figure that the kind of label has, on the study's test rows; none where there are no such rows."""
+    model, rows, target = study.model, study.split.test, study.data.target
+    if not len(rows.labels):
+        return {}
+    found = asdict(evaluate(model, parameters, rows))
+    wanted = study.job.run.gradient_norm
+    found["gradient_norm"] = squared_gradient_norm(model, parameters, rows) if wanted else None
+    if target is not None:
+        found["rmse"] *= target.unit  # the error of a number is in the label's own unit
+    return {name: round(found[name], 6) for name in MEASURED if found[name] is not None}
+
+
+def measured(study: Study, parameters: NDArray[np.float32]) -> Measured | None:
+    """How sure the accuracy on the study's test rows is, and the recall of each class; None without such rows."""
+    rows = study.split.test
+    count = len(rows.labels)
+    if not count:
+        return None
+    if study.data.target is not None:
+        return Measured(rows=count)
+    shares = np.bincount(rows.labels, minlength=len(study.data.classes)) / count
+    right = decide(predict(study.model, parameters, rows.features)) == rows.labels
+    share = float(right.mean())
+    recall = {
+        name: round(float(right[rows.labels == number].mean()), 6)
+        for number, name in enumerate(study.data.classes)
+        if (rows.labels == number).any()
+    }
+    return Measured(
+        rows=count,
+        error=round(math.sqrt(share * (1 - share) / count), 6),
+        recall=recall,
+        rarest=round(float(shares.min()), 6),
+        loss_error=round(evaluate(study.model, parameters, rows).loss_error, 6),
+    )
+
+
+MOST_ALONE = 20  # devices that are trained by themselves; of more, so many are drawn
+
+
+def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
+    """The run's figure of merit for three others: all rows pooled, each device alone, and always the same answer.
+
+    All are judged on the run's test rows. The first two are trained to convergence, with a ridge, or an end, that
+    validation rows choose: everybody's, or the device's own.
+    """
+    split = study.split
+    together, chosen = _whole(_training_rows(study)), _whole(split.validation)
+    pooled = [_judged(study, converged(study.model, together, chosen)) for _ in watch([0], total=1, label="NO NOISE")]
+    numbers = _some(study.plan.devices, study.seed)
+    own: list[Evaluation] = []
+    for number in watch(numbers, total=len(numbers), label="EACH ALONE"):
+        own.append(_alone(study, int(number)))
+    areas = [one.auc for one in own if one.auc is not None]
+    return Baselines(
+        without_privacy=_merit(pooled[0]),
+        alone=float(np.mean([_merit(one) for one in own])),
+        alone_devices=len(own),
+        most_common=_same_answer(study),
+        alone_loss=round(float(np.mean([one.loss for one in own])), 6) if study.data.target is None else None,
+        alone_auc=round(float(np.mean(areas)), 6) if areas else None,
+    )
+
+
+def _training_rows(study: Study) -> Records:
+    """The rows that are trained on, one by one, also where a unit of the plan is a person with several."""
+    train = study.split.train
+    return rows_of(train) if study.plan.protects.groups_rows else train
+
+
+def _alone(study: Study, device: int) -> Evaluation:
+    """The figures of a model that a device makes from its own rows, and chooses by them."""
+    train, chosen = _training_rows(study), study.split.validation
+    rows = Records.of([("", train.features_of(device), train.labels_of(device))], classes=train.classes)
+    judges = Records.of([("", chosen.features_of(device), chosen.labels_of(device))], classes=train.classes)
+    return _judged(study, converged(study.model, rows, judges))
+
+
+def _some(devices: int, seed: int) -> NDArray[np.int64]:
+    """All devices, or so many of them at random."""
+    if devices <= MOST_ALONE:
+        return np.arange(devices)
+    return np.sort(np.random.default_rng([seed, 0xA10E]).choice(devices, MOST_ALONE, replace=False))
+
+
+def _whole(records: Records) -> Records:
+    """The rows of all devices as those of one."""
+    return Records.of([("all", records.features, records.labels)], classes=records.classes)
+
+
+def _same_answer(study: Study) -> float:
+    """The figure of always saying the training rows' most common class, or their mean."""
+    train, test = study.split.train.labels, study.split.test.labels
+    if study.data.target is None:
+        return float(np.mean(test == np.bincount(train).argmax()))
+    return explained(float(np.square(test - train.mean(dtype=np.float64)).sum()), test) or 0.0
+
+
+def _judged(study: Study, parameters: NDArray[np.float32]) -> Evaluation:
+    return evaluate(study.model, parameters, study.split.test)
+
+
+def _merit(found: Evaluation) -> float:
+    return (found.r2 if found.accuracy is None else found.accuracy) or 0.0

@@ -11,21 +11,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.conversions import price_of_sums
+from choral.accounting.costs import NO_LIMIT, Costs
 from choral.config import Job
 from choral.core import private_sums
-from choral.core.codec import Codec
-from choral.core.costs import NO_LIMIT, Costs
+from choral.core.codec import MOST_ROWS, Codec
 from choral.core.errors import ChoralError, ConfigError, TableError
-from choral.core.ledger import Balances, Ledger, Reservation
+from choral.core.keys import digest
+from choral.core.ledger import Balance, Ledger, Reservation
 from choral.core.plan import Budget, Participation, Plan, SecureSum
 from choral.core.private_sums import SumPrice
-from choral.core.whole import MOST_ROWS
 from choral.learning.models import GIVEN, KINDS, Maker, Model
+from choral.learning.once import OnceTraining
 from choral.learning.persons import model_of_units
+from choral.learning.trainer import LocalTraining
 from choral.tables.columns import Categorical, Numeric, declare
 from choral.tables.encoder import Encoder
 from choral.tables.reading import Table
-from choral.tables.records import Split, by
+from choral.tables.records import Labels, Split, by
 from choral.tables.sources import ADULT_LABEL, Dataset, adult_metadata
 
 
@@ -83,7 +86,7 @@ def price_of(job: Job, devices: int) -> SumPrice | None:
     if not job.ask.allowed:
         return None
     secure = ask_sum_of(job, devices)
-    return SumPrice.of(
+    return price_of_sums(
         epsilon=job.ask.epsilon,
         epsilon_sum=job.ask.epsilon_sum,
         delta=job.privacy.delta,
@@ -101,10 +104,10 @@ def plan_of_questions(run: str) -> str:
     return f"{run}:questions"
 
 
-def reserve_questions(book: Ledger | Balances, price: SumPrice, run: str) -> None:
+def reserve_questions(book: Ledger | Balance, price: SumPrice, run: str) -> None:
     """Reserve all questions that a run may ask, once."""
-    plan, balances = plan_of_questions(run), book if isinstance(book, Balances) else book.balances
-    if plan in balances.everyone.open_plans:
+    plan, balances = plan_of_questions(run), book if isinstance(book, Balance) else book.balance
+    if plan in balances.open_plans:
         return
     summed = () if price.summed is None else (price.summed,) * price.most
     uploads = (price.everyone,) * price.most
@@ -279,4 +282,33 @@ def limits_of(job: Job, data: Dataset) -> tuple[Budget, ...]:
     limits = data.limits or (common,) * len(names)
     return tuple(
         Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, limits, strict=True)
+    )
+
+
+def trainer_of(
+    model: Model,
+    plan: Plan,
+    features: NDArray[np.float32],
+    labels: Labels,
+    *,
+    secret: bytes,
+    run: str,
+    rounds: int,
+    table: str = "",
+) -> LocalTraining | OnceTraining:
+    """The training of a device in a run; `secret` is its vault's, `rounds` the charges of the run so far.
+
+    `table` is the digest of a table that was approved: another one has another order of passes.
+    """
+    if plan.once:  # every step uses all rows: there is no order
+        return OnceTraining(model=model, plan=plan, features=features, labels=labels, rounds=rounds)
+    named = [run.encode(), table.encode()] if table else [run.encode()]  # as rehearsals have always had it
+    return LocalTraining(
+        model=model,
+        plan=plan,
+        features=features,
+        labels=labels,
+        rounds=rounds,
+        # Secret, and the same after a restart: passes that continue must go on in their order.
+        order=int.from_bytes(digest("order of passes", secret, *named)[:8], "little"),
     )

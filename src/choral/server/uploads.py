@@ -31,10 +31,10 @@ _LINE = 64  # bytes that two threads must not share
 
 
 @dataclass(frozen=True)
-class Memory:
+class RoomForUploads:
     """The bytes of memory that a server may use for the uploads of a turn, beyond which they go to a file.
 
-    >>> Memory(4 * 10**8).kept(4 * 10**6), Memory(0).kept(4 * 10**6)
+    >>> RoomForUploads(4 * 10**8).kept(4 * 10**6), RoomForUploads(0).kept(4 * 10**6)
     (KeptVectors(waiting=16, sums=26), KeptVectors(waiting=0, sums=1))
     """
 
@@ -272,11 +272,10 @@ class Uploads:
         self._dtype = ring(bits)
         self._sum = RunningSum(self._dtype, threads=threads, kept=kept)
 
-    def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
-        """Add a device's upload, and lay it aside if it may have to be taken back."""
+    def add(self, number: int, vector: Vector) -> None:
+        """Add a device's upload, and lay it aside, since it may have to be taken back."""
         self._sum.add(np.frombuffer(vector, self._dtype))
-        if keep:
-            self.vectors[number] = vector
+        self.vectors[number] = vector
 
     def take_back(self, number: int) -> None:
         """Take a device's upload out of the sum again."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
 
-from choral.core.errors import PlanError
-from choral.core.plan.budget import Budget
+from choral.core.errors import ChoralError, PlanError
 from choral.core.plan.checks import (
     MOST_WHOLE,
     hold_plain_numbers,
@@ -19,7 +18,6 @@ from choral.core.plan.checks import (
     require_whole,
     whole_within,
 )
-from choral.core.plan.local_optimiser import SCHEDULES, Schedule, require_optimiser
 from choral.core.plan.poisson_room import OVERFLOW, widest
 from choral.core.plan.secure_sum import Adversary, SecureSum
 from choral.core.plan.units import UNITS, Unit, UnitName, unit_of
@@ -27,23 +25,24 @@ from choral.core.plan.units import UNITS, Unit, UnitName, unit_of
 __all__ = [
     "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OF_GAUSSIANS", "OUT_OF_RANGE",
-    "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary",
-    "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule",
-    "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "hold_plain_numbers", "plain_number", "require_company",
-    "require_keywords", "require_law", "require_number", "require_one_of", "require_whole", "unit_of",
-    "usual_sampling", "whole_within",
+    "PARTICIPATIONS", "PASSES", "RETIRED", "RETIRED_LAW", "SAMPLINGS", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS",
+    "Adversary", "Against", "AnyLaw", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling",
+    "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "hold_plain_numbers", "meant_by", "plain_number",
+    "removed", "require_company", "require_keywords", "require_law", "require_number", "require_one_of",
+    "require_whole", "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
-Law = Literal["gaussian", "discrete_gaussian", "skellam"]
+Law = Literal["gaussian", "discrete_gaussian"]
+AnyLaw = Literal["gaussian", "discrete_gaussian", "skellam"]  # the last one in records and ledgers of choral 0.2
 Participation = Literal["uniform", "balanced"]
-SumKind = Literal["complete", "sparse", "paper"]
+SumKind = Literal["complete", "sparse"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
-LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
+LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
-SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
+SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse")
 NoiseIsAdded = Literal["every step", "once"]
 NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
 Against = Literal["everyone", "server and colluders"]
@@ -58,9 +57,9 @@ LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
 OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's range, unless it says so
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
-LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+LEAST_SCALE: dict[AnyLaw, int] = {"discrete_gaussian": 8, "skellam": 512}
 # Laws that count as Gaussian where they are wider by `SMOOTHING`.
-OF_GAUSSIANS: tuple[Law, ...] = ("discrete_gaussian",)
+OF_GAUSSIANS: tuple[AnyLaw, ...] = ("discrete_gaussian",)
 SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
 # Versions of the codec. In the first, of plans up to 0.2.0, the range counts γ rows in a batch, of which a Poisson draw
 # has more; discrete Gaussian noise counts as zCDP except where it is added once, and a pull takes nothing off. In the
@@ -70,14 +69,40 @@ CODECS = 2
 
 # What a plan means that does not say it: releases before a number had a choice.
 OF_BEFORE: dict[str, Any] = {"codec": 1}
+# What plans of choral 0.2 may say that no device does any more: records of them are read, and keep their digest.
+RETIRED: dict[str, str | float] = {"momentum": 0.0, "proximal": 0.0, "schedule": "constant"}
+RETIRED_LAW: AnyLaw = "skellam"
+LAST_TO_RUN_IT = "choral 0.2 is the last version that runs it."
 
 
-def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
+def removed(name: str, value: object, where: str = "", kind: type[ChoralError] = PlanError) -> ChoralError:
+    """The refusal of what choral 0.2 ran, and no later version.
+
+    >>> print(removed("momentum", 0.9, "study.toml"))
+    CH101 study.toml momentum = 0.9 was removed. Leave it out; choral 0.2 is the last version that runs it.
+    """
+    said = f'"{value}"' if isinstance(value, str) else f"{value!r}"
+    return kind("CH101", f"{name} = {said} was removed.", where=where, fix=f"Leave it out; {LAST_TO_RUN_IT}")
+
+
+def meant_by(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the values of a plan of any version say to this one: those that nobody runs any more are in `retired`.
+
+    >>> meant_by({"rounds": 3, "codec": 2, "momentum": 0.9})
+    {'codec': 2, 'rounds': 3, 'retired': (('momentum', 0.9),)}
+    """
+    given = {name: values[name] for name in RETIRED if values.get(name, RETIRED[name]) != RETIRED[name]}
+    given |= {"law": RETIRED_LAW} if values.get("law") == RETIRED_LAW else {}
+    kept = {name: value for name, value in values.items() if name not in RETIRED}
+    return OF_BEFORE | kept | ({"retired": tuple(given.items())} if given else {})
+
+
+def require_law(law: AnyLaw, *, local_steps: int, sampling: Sampling) -> None:
     """Nothing, or a PlanError where rule S6 does not reach: whole noise needs one local step and no sampling.
 
-    >>> require_law("skellam", local_steps=1, sampling="partition")
+    >>> require_law("discrete_gaussian", local_steps=1, sampling="partition")
     """
-    require_one_of("law", law, LAWS)
+    require_one_of("law", law, (*LAWS, RETIRED_LAW))
     if law in LEAST_SCALE and (local_steps != 1 or sampling != "partition"):
         raise PlanError(
             "CH204",
@@ -101,13 +126,30 @@ def require_company(cohort: int, devices: int, *, where: str = "") -> None:
         )
 
 
-def usual_sampling(law: Law) -> Sampling:
+def usual_sampling(law: AnyLaw) -> Sampling:
     """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
 
-    >>> usual_sampling("gaussian"), usual_sampling("skellam")
+    >>> usual_sampling("gaussian"), usual_sampling("discrete_gaussian")
     ('poisson', 'partition')
     """
     return "partition" if law in LEAST_SCALE else "poisson"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a device is willing to lose in all: (ε, δ) for the replacement of one record.
+
+    >>> Budget(epsilon=2.0, delta=1e-5).epsilon
+    2.0
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        hold_plain_numbers(self)
+        require_number("epsilon", self.epsilon)
+        require_number("delta", self.delta, below=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +169,9 @@ class Plan:
     once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch. `probes` are the
     random projections of a device's upload that it answers in a round, and `opened_turns` the turns of a run of
     which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
-    neither leaves anything of the figure with the secure sum. `momentum`, `proximal` (the weight of FedProx's pull to
-    the model that was sent) and `schedule` (of the step sizes of a round) say what a device makes of its noisy
-    gradients. `overflow` and `out_of_range` are the shares of δ that a run keeps for batches that exceed their room, or
-    have a rounded coin, and for updates that leave the range of the codec, whose version is `codec`.
+    neither leaves anything of the figure with the secure sum. `overflow` and `out_of_range` are the shares of δ that a
+    run keeps for batches that exceed their room, or have a rounded coin, and for updates that leave the range of the
+    codec, whose version is `codec`. `retired` is what a record of choral 0.2 says that nobody runs any more.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -149,7 +190,7 @@ class Plan:
     local_steps: int = 1
     sampling: Sampling = "poisson"
     passes: Passes = "continue"
-    law: Law = "gaussian"
+    law: AnyLaw = "gaussian"
     unit: UnitName = "record"
     noise_is_added: NoiseIsAdded = "every step"
     row_length: float = 0.0
@@ -160,12 +201,10 @@ class Plan:
     weighing: Weighing = "equally"
     probes: int = 0
     opened_turns: int = 0
-    momentum: float = 0.0
-    proximal: float = 0.0
-    schedule: Schedule = "constant"
     overflow: float = OVERFLOW
     out_of_range: float = OUT_OF_RANGE
     codec: int = CODECS
+    retired: tuple[tuple[str, str | float], ...] = ()
 
     def __post_init__(self) -> None:
         hold_plain_numbers(self)
@@ -192,7 +231,20 @@ class Plan:
         self._require_once()
         self._require_weighing()
         self._require_probes()
-        self._require_optimiser()
+        self._require_retired()
+
+    def _require_retired(self) -> None:
+        """Nothing that no version ran is in a record, and what nobody runs any more is in nothing else."""
+        for name, value in self.retired:
+            if name not in (*RETIRED, "law") or not isinstance(value, str | int | float):
+                raise PlanError("CH101", f'unknown key "{name}" in a plan.', fix="Leave it out.")
+        if self.law == RETIRED_LAW and ("law", RETIRED_LAW) not in self.retired:
+            raise removed("law", RETIRED_LAW)
+
+    def require_present(self, where: str) -> None:
+        """Nothing, or CH101 for a plan of before with a number that no device follows any more."""
+        for name, value in self.retired:
+            raise removed(name, value, where)
 
     def _require_probes(self) -> None:
         """Probes show something of each upload, so each must carry noise; turns are opened only where they are."""
@@ -208,14 +260,6 @@ class Plan:
                 why="Without noise the secure sum is all that protects an update, and answers would bypass it.",
                 fix="Use robust = false, or set epsilon in [privacy].",
             )
-
-    def _require_optimiser(self) -> None:
-        """What a device makes of noisy gradients is free under rules S1, S4 and S5; other rules name plain steps."""
-        forbidding = "S7" if self.once else "S6" if not (self.gaussian or self.protects.clips_update) else ""
-        require_optimiser(
-            self.momentum, self.proximal, self.schedule, step_size=self.step_size, local_steps=self.local_steps,
-            forbidding=forbidding, probed=self.probes > 0,
-        )  # fmt: skip
 
     def _require_numbers_of_unit(self) -> None:
         """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
@@ -365,8 +409,8 @@ class Plan:
 
     @property
     def stretch(self) -> float:
-        """How many times further than plain steps the steps of one round can carry a model: 1/(1 − momentum)."""
-        return 1 / (1 - self.momentum)
+        """How much further the local momentum of a record of choral 0.2 could carry a model: 1/(1 − momentum)."""
+        return 1 / (1 - float(dict(self.retired).get("momentum", 0.0)))
 
     @property
     def local_time(self) -> float:
@@ -450,15 +494,15 @@ class Plan:
         """
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
                  ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
-                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("momentum", 0.0), ("proximal", 0.0),
-                 ("schedule", "constant"), ("overflow", OVERFLOW), ("out_of_range", OUT_OF_RANGE),
-                 ("codec", OF_BEFORE["codec"])}  # fmt: skip
-        return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
+                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("overflow", OVERFLOW),
+                 ("out_of_range", OUT_OF_RANGE), ("codec", OF_BEFORE["codec"])}  # fmt: skip
+        said = asdict(self) | dict(self.retired)
+        return {name: value for name, value in said.items() if name != "retired" and (name, value) not in usual}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
-        """The plan that `to_dict` described."""
-        known = {field.name for field in fields(cls)}
+        """The plan that `to_dict` described, in this version or in an earlier one."""
+        known = {field.name for field in fields(cls)} - {"retired"} | RETIRED.keys()
         if unknown := sorted(set(values) - known):
             raise PlanError(
                 "CH101", f'unknown key "{unknown[0]}" in a plan.', fix=f"Known: {', '.join(sorted(known))}."
@@ -466,7 +510,7 @@ class Plan:
         needed = [field.name for field in fields(cls) if field.default is MISSING]
         if missing := [name for name in needed if name not in values]:
             raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
-        return cls(**OF_BEFORE | dict[str, Any](values))
+        return cls(**meant_by(values))
 
     @property
     def digest(self) -> str:

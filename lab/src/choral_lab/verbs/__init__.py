@@ -1,0 +1,1 @@
+"""The lab's verbs, `choral attack`, `choral audit` and `choral reproduce`: words in, text out."""

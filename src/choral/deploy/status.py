@@ -1,0 +1,358 @@
+"""A site in figures: where it stands, what a collector reads of it, and what it has when a study is over."""
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import ClassVar, cast
+
+import msgspec
+import numpy as np
+
+from choral.accounting.ledger_statement import statement_of
+from choral.core.errors import StorageError, TrustError
+from choral.core.ledger import Ledger
+from choral.deploy.agent import CUT_OFF, GREETED, REACHED, Journal, LogLine, answers
+from choral.deploy.certificates import valid_until
+from choral.deploy.home import LOG, Home, Policy
+from choral.deploy.personal import shared_model
+from choral.record import PAGES, STUDY, KeptReceipt, SiteEnd, Statement, converted, read_json
+from choral.record.fields import Record
+from choral.record.losses import LastEntry, LedgerLimit, Spent
+from choral.run.agreement import UNSIGNED, Agreement
+from choral.run.folder import parameter_bytes
+from choral.run.statement import privacy_statement
+
+
+class Approved(Record, frozen=True, kw_only=True):
+    """The study that a site has approved, when, and for which file."""
+
+    study: str
+    at: str
+    data: str
+
+
+class SiteLedger(Record, frozen=True, kw_only=True):
+    """What a status shows of the ledger's statement."""
+
+    limit: LedgerLimit
+    spent: Spent
+    charges: int
+    receipt: LastEntry
+
+
+class SiteStatus(Record, frozen=True, kw_only=True):
+    """Where a site stands; `choral device status --json` prints it."""
+
+    ALWAYS: ClassVar[frozenset[str]] = frozenset({"server_waits_until"})
+
+    name: str
+    server: str
+    running: bool
+    approved: Approved | None
+    policy: dict[str, object] | None
+    ledger: SiteLedger | None = None
+    last: LogLine | None
+    last_refusal: LogLine | None
+    cut_off: LogLine | None
+    finished: bool
+    ended_early: str = ""
+    waiting_since: str | None
+    server_waits_until: str | None = None
+    may_begin_until: str = ""
+
+
+def status(home: Home) -> SiteStatus:
+    """Where this site stands now, by its files and by whether its agent answers."""
+    running, approval = answers(home), None
+    try:
+        approval = home.approval
+    except TrustError:
+        approved = None
+    else:
+        approved = Approved(study=approval.study, at=approval.at, data=Path(approval.data).name)
+    lines = Journal(home.path / LOG).last()
+    seen = next((line for line in lines if line["event"] in ("started", CUT_OFF, REACHED)), None)
+    finished, waiting_since = _progress(home, approved, lines)
+    return SiteStatus(
+        name=home.joined.name,
+        server=home.joined.server.address,
+        running=running,
+        approved=approved,
+        policy=None if approval is None else _as_written(approval.policy),
+        ledger=_ledger(home),
+        last=next((line for line in lines if "round" in line), None),
+        last_refusal=next((line for line in lines if line["event"] == "refusal"), None),
+        # Known only while somebody looks: what a stopped agent saw last says nothing about now.
+        cut_off=seen if running and seen is not None and seen["event"] == CUT_OFF else None,
+        finished=finished,
+        ended_early=home.early_end(Agreement.read(home.path / STUDY)) if finished else "",
+        waiting_since=waiting_since,
+        server_waits_until=None if waiting_since is None else _server_waits_until(lines, since=waiting_since),
+        may_begin_until="" if waiting_since is None else valid_until(home.joined.server.certificate),
+    )
+
+
+def _as_written(policy: Policy) -> dict[str, object]:
+    written: dict[str, object] = msgspec.to_builtins(policy)
+    return written
+
+
+def _ledger(home: Home) -> SiteLedger | None:
+    if not home.ledger_path.exists():
+        return None
+    said = statement_of(Ledger.read(home.ledger_path))
+    return SiteLedger(limit=said.limit, spent=said.spent, charges=said.charges, receipt=said.receipt)
+
+
+def _server_waits_until(lines: Sequence[LogLine], *, since: str) -> str | None:
+    """When the server that has last called gives up waiting for other sites, by this machine's clock."""
+    greeted = next((line for line in lines if line["event"] == GREETED and line["at"] >= since), None)
+    if greeted is None:
+        return None
+    return (datetime.fromisoformat(greeted["at"]) + timedelta(seconds=greeted["waits"])).isoformat(timespec="seconds")
+
+
+def _progress(home: Home, approved: Approved | None, lines: Sequence[LogLine]) -> tuple[bool, str | None]:
+    """Whether the approved study is over here, and since when the site waits for its first round."""
+    if approved is None:
+        return False, None
+    study = Agreement.read(home.path / STUDY)
+    begun = study.digest.hex() == approved.study and any(
+        line["event"] == "charged" and line["at"] >= approved.at for line in lines
+    )
+    over = home.receipt_path(study).exists()
+    return over, None if begun or over else approved.at
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One metric: its name, kind and meaning, and a value for each set of labels."""
+
+    name: str
+    kind: str
+    meaning: str
+    samples: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
+
+    def text(self) -> str:
+        r"""The lines of Prometheus' text format.
+
+        >>> print(Family(name="up", kind="gauge", meaning="Whether it runs.", samples=[({"device": "a"}, 1)]).text())
+        # HELP up Whether it runs.
+        # TYPE up gauge
+        up{device="a"} 1
+        """
+        return "\n".join(
+            [f"# HELP {self.name} {self.meaning}", f"# TYPE {self.name} {self.kind}", *map(self._line, self.samples)]
+        )
+
+    def _line(self, sample: tuple[Mapping[str, str], float]) -> str:
+        labels, value = sample
+        inside = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
+        return f"{self.name}{{{inside}}} {value:.17g}"
+
+
+def prometheus(home: Home) -> str:
+    """Everything that a site's log and ledger say in numbers, in Prometheus' text format; nothing is changed."""
+    families = [*_now(home), *_logged(home.joined.name, logged_lines(home.path / LOG)), *_spent(home)]
+    return "\n".join(family.text() for family in families if family.samples) + "\n"
+
+
+def logged_lines(path: Path) -> Iterator[LogLine]:
+    """The lines of a log, the oldest first; a line that a power cut left incomplete is passed over."""
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                read = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(read, dict) and isinstance(read.get("event"), str):
+                yield cast("LogLine", read)
+
+
+def _now(home: Home) -> list[Family]:
+    device, running = {"device": home.joined.name}, answers(home)
+    return [
+        Family(
+            name="choral_agent_up",
+            kind="gauge",
+            meaning="Whether the site's agent answers.",
+            samples=[(device, float(running))],
+        )
+    ]
+
+
+def _logged(device: str, lines: Iterable[LogLine]) -> list[Family]:
+    """Counters over the whole log, so that they only grow as long as the file is kept."""
+    seen: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    sent: defaultdict[str, float] = defaultdict(float)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    last, reached, last_round = 0.0, None, 0
+    for line in lines:
+        event = line["event"]
+        seen[event] += 1
+        sent[event] += _number(line.get("bytes"))
+        seconds[event] += _number(line.get("seconds"))
+        last_round = max(last_round, int(_number(line.get("round"))))
+        if event == "refusal":
+            refused[str(line.get("code", ""))] += 1
+        if event in (CUT_OFF, REACHED):
+            reached = event == REACHED
+        last = max(last, _when(line.get("at")))
+    who = {"device": device}
+
+    def by_event(counts: Mapping[str, float]) -> list[tuple[Mapping[str, str], float]]:
+        return [({**who, "event": event}, value) for event, value in sorted(counts.items()) if value]
+
+    return [
+        Family(
+            name="choral_events_total", kind="counter", meaning="Lines of the log, by event.", samples=by_event(seen)
+        ),
+        Family(
+            name="choral_bytes_total", kind="counter", meaning="Bytes of answers, by event.", samples=by_event(sent)
+        ),
+        Family(
+            name="choral_seconds_total",
+            kind="counter",
+            meaning="Seconds spent on answers, by event.",
+            samples=by_event(seconds),
+        ),
+        Family(
+            name="choral_refusals_total",
+            kind="counter",
+            meaning="Requests that the site refused, by error code.",
+            samples=[({**who, "code": code}, count) for code, count in sorted(refused.items())],
+        ),
+        Family(
+            name="choral_last_round",
+            kind="gauge",
+            meaning="The last round that the site was asked about.",
+            samples=[(who, last_round)] if last_round else [],
+        ),
+        Family(
+            name="choral_server_reachable",
+            kind="gauge",
+            meaning="Whether the server could be reached when the site last looked.",
+            samples=[] if reached is None else [(who, float(reached))],
+        ),
+        Family(
+            name="choral_last_event_timestamp_seconds",
+            kind="gauge",
+            meaning="When the log got its last line, in seconds since 1970.",
+            samples=[(who, last)] if last else [],
+        ),
+    ]
+
+
+def _spent(home: Home) -> list[Family]:
+    """The ledger's ε, with everything that an ε needs as labels."""
+    if not home.ledger_path.exists():
+        return []
+    statement = statement_of(Ledger.read(home.ledger_path))
+    spent, limit = statement.spent, statement.limit
+    terms = {
+        "device": home.joined.name,
+        "delta": f"{limit.delta:g}",
+        "rule": " and ".join(spent.rules) or "none yet",
+        "adjacency": spent.adjacency,
+        "adversary": " and ".join(spent.adversaries),
+    }
+    return [
+        Family(
+            name="choral_epsilon_spent",
+            kind="gauge",
+            meaning="The privacy loss that the ledger has charged so far.",
+            samples=[(terms, spent.epsilon)],
+        ),
+        Family(
+            name="choral_epsilon_limit",
+            kind="gauge",
+            meaning="The privacy loss beyond which the site refuses.",
+            samples=[(terms, limit.epsilon)],
+        ),
+        Family(
+            name="choral_charges_total",
+            kind="counter",
+            meaning="Charges in the ledger.",
+            samples=[({"device": home.joined.name}, statement.charges)],
+        ),
+    ]
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _when(value: object) -> float:
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+PAGE = "result.html"
+
+
+def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
+    """What this site has of its approved study, every part checked against the others; CH802 before it has signed."""
+    study, approval = home.approved(home.vault(passphrase))
+    path = home.receipt_path(study)
+    if not home.finished(study):
+        raise StorageError(
+            "CH802",
+            f"the study {study.file.name} is not finished here.",
+            where=str(home.path),
+            why="A site signs when the last round is over, and has its result from then on.",
+            fix="Keep choral device run going until it says that the study is finished.",
+        )
+    receipt = converted(read_json(path), KeptReceipt, path)
+    parameters = shared_model(home, study)  # refuses any other model than the one that was signed
+    after = statement_of(Ledger.read(home.ledger_path))
+    return SiteEnd(
+        device=home.joined.name,
+        study=study.file.name,
+        study_digest=study.digest.hex(),
+        safety_number=study.safety_number,
+        run=study.file.run,
+        approved=approval.at,
+        table=Path(approval.data).name,
+        rows=approval.rows or study.plan.rows,
+        rows_known=approval.rows > 0,
+        columns=study.reads,
+        label=study.target.name,
+        parties=study.terms.ids,
+        server=study.file.address,
+        plan=study.plan,
+        against=study.settled.costs.against,
+        privacy=claimed_of_the_run(study, home.joined.name, receipt.paid or 0),
+        paid=receipt.paid or 0,
+        record=receipt.record,
+        model=hashlib.sha256(parameter_bytes(parameters)).hexdigest(),
+        ledger=receipt.ledger,
+        limit=after.limit,
+        reserved=after.reserved.epsilon,
+        spent=after.spent,
+        with_secure_sum=after.with_secure_sum,
+        pages=1 if study.file.format == UNSIGNED else PAGES,
+    )
+
+
+def claimed_of_the_run(study: Agreement, device: str, paid: int) -> Statement:
+    """The statement of the run by the public numbers of its plan, with every upload that this site has paid for.
+
+    It is the server's own where all rounds were done and no attempt failed.
+    """
+    costs = study.settled.costs
+    rounds = costs.allowed_rounds.copy()
+    own = costs.names.index(device)
+    rounds[own] = np.maximum(rounds[own], paid)
+    return msgspec.structs.replace(privacy_statement(costs, rounds, refused={}), devices=None)
