@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from bench.harness import print_figures
 from choral.accounting.calibrate import calibrated
+from choral.accounting.costs import Costs
 from choral.backends.wire import Wire
 from choral.core.codec import Codec
-from choral.core.costs import Costs
 from choral.core.device import Device, Update
 from choral.core.graph import sparse
 from choral.core.keys import Bundle, Identity, Roster

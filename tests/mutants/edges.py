@@ -220,7 +220,7 @@ PRICES: list[Mutant] = [
     bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
         "tests/learning/test_aligned_gradients.py::"
         "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
-    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.calibrate:with_reserves",
+    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.reserves:with_reserves",
         "max(usual, needed)", "usual",
         "tests/privacy/test_calibrate.py::"
         "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),
@@ -228,16 +228,16 @@ PRICES: list[Mutant] = [
         "(1 - MOST_ROUNDED) * overflow", "overflow",
         "tests/learning/test_batches.py::"
         "test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches"),
-    bug("updates out of range in no charge", "choral.core.costs:Costs.charged_delta",
+    bug("updates out of range in no charge", "choral.core.entries:UploadCosts.charged_delta",
         "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
         "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
     bug("device with too many rows asked and charged", "choral.run.study:check_rows", "rows > MOST_ROWS", "False",
         "tests/run/test_inquiry.py::"
         "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
-    bug("turn of a sparse graph free of charge", "choral.core.costs:Costs.sum_event",
+    bug("turn of a sparse graph free of charge", "choral.core.entries:UploadCosts.sum_event",
         "self.charged_delta(1) + self.secure.failure", "self.charged_delta(1)",
         "tests/run/test_against.py::test_a_sparse_graph_takes_its_own_share_of_delta"),
-    bug("turns of a sparse graph in no statement", "choral.core.costs:Costs.epsilon_of_sums",
+    bug("turns of a sparse graph in no statement", "choral.accounting.costs:Costs.epsilon_of_sums",
         "part.rounds * self.secure.failure", "0.0", SPARSE),
     bug("turns of a sparse graph left out of the noise", "choral.run.planning:_with_noise",
         "budget.delta - rounds_each(plan) * secure.failure", "budget.delta", SPARSE),
@@ -248,9 +248,9 @@ PRICES: list[Mutant] = [
         "drawer_of(replace(plan, local_steps=1)).room(rows)", "plan.batch",
         "tests/learning/test_once.py::"
         "test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room"),
-    bug("least mu rounded down", "choral.core.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
+    bug("least mu rounded down", "choral.core.balance:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
         "tests/privacy/test_filter.py::test_the_least_mu_is_on_the_side_of_the_search_that_covers"),
-    bug("curve of a study taken at the better end of a piece", "choral.core.cover:least_mu",
+    bug("curve of a study taken at the better end of a piece", "choral.core.balance:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
     bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
@@ -261,7 +261,7 @@ PRICES: list[Mutant] = [
 
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
-COVER = "choral.core.cover:"
+COVER = "choral.core.balance:"
 LOST = (
     "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 )

@@ -8,7 +8,7 @@ from tests.mutants.catalogue import LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
 CODE, SIGNATURES, SIGNED = "choral.deploy.home:", "choral.run.folder:", "choral.report.signed:"
-READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
+READER, COSTS = "choral.record.reader:", "choral.accounting.costs:Costs."
 KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 
 TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_relay.py::"
@@ -29,7 +29,7 @@ REVIEWED: list[Mutant] = [
         "tests/deploy/test_register.py::"
         "test_neither_another_order_of_rows_nor_another_name_of_the_file_hides_the_table"),
     bug("an approval without its table", "choral.deploy.home:Home.approved_holdings",
-        "pinned.check_table(held.table, approval.table, data=Path(approval.data))", "",
+        "check_table(held.table, approval.table, data=Path(approval.data))", "",
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_that_has_not_does_not"),
     bug("numbers of an update that no list of releases names", "choral.run.runs:Run.outcome",
@@ -125,7 +125,7 @@ REVIEWED: list[Mutant] = [
     bug("a message that lives for ever", RELAY + "ask", "not 0 < timeout <= MOST_SECONDS", "False",
         "tests/backends/test_flower_processes.py::"
         "test_a_message_that_lives_for_ever_is_refused_and_the_relay_goes_on"),
-    bug("drafts of killed processes stay", "choral.core.durable:_sweep", "path.with_name(left).unlink()", "",
+    bug("drafts of killed processes stay", "choral.core.sealed:_sweep", "path.with_name(left).unlink()", "",
         "tests/privacy/test_durable.py::test_what_a_killed_process_left_of_a_file_is_gone_with_the_next_write"),
     bug("a run's name that leads out of its folder", "choral.run.agreement:check_run",
         'not re.fullmatch("[0-9A-Za-z_-]{1,64}", run)', "False",

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.accounting.ledger_statement import statement_of
-from choral.core import chain
-from choral.core.chain import parse
+from choral.core import sealed
 from choral.core.errors import LedgerError, PlanError, StorageError
 from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
+from choral.core.exposure import EVERYONE
 from choral.core.ledger import Balance, Charge, Ledger, Receipt, Reservation
 from choral.core.plan import Budget
-from choral.core.rules import EVERYONE
+from choral.core.sealed import parse
 
 TWO = Budget(epsilon=2.0, delta=1e-5)
 HERE = Path(__file__).parent
@@ -283,9 +283,9 @@ def test_an_old_copy_is_refused_by_the_last_receipt(path):
 
 
 def forged(path, *bodies):
-    lines, previous = [], chain.START
+    lines, previous = [], sealed.START
     for body in bodies:
-        lines.append(chain.line(previous, body))
+        lines.append(sealed.line(previous, body))
         previous = lines[-1][:64]
     path.write_bytes(b"".join(lines))
     return path
@@ -371,7 +371,7 @@ def test_a_refusal_and_a_write_that_fails_leave_the_balance_as_it_was(path, monk
         def broken(_):
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(chain.os, "fsync", broken)
+        monkeypatch.setattr(sealed.os, "fsync", broken)
         with pytest.raises(StorageError, match="CH801"):
             book.charge(charge(2))
         assert book.balance.epsilon == before

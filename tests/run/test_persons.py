@@ -14,8 +14,8 @@ from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import ChoralError
 from choral.core.events import Gaussian
+from choral.core.exposure import MIXED_ADJACENCY
 from choral.core.ledger import Ledger
-from choral.core.rules import MIXED_ADJACENCY
 from choral.deploy.approving import approve
 from choral.deploy.home import Policy
 from choral.record import read_run

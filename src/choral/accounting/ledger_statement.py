@@ -1,6 +1,6 @@
 """The statement of a ledger as a record: what was spent of which limit, by which rules and against whom."""
 
-from choral.core.entries import SUMS
+from choral.core.exposure import EVERYONE, SUMS
 from choral.core.ledger import Ledger
 from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 
@@ -22,12 +22,13 @@ def statement_of(ledger: Ledger) -> LedgerStatement:
     0.0
     """
     balance, delta = ledger.balance, ledger.limit.delta
+    uploads = sum(len(study.uploads) for study in balance.against(EVERYONE).studies)
     return LedgerStatement(
         device=ledger.device,
         limit=LedgerLimit(epsilon=ledger.limit.epsilon, delta=delta),
         by_version_1=balance.by_version_1,
         composed_by=RULE_1 if balance.by_version_1 else RULE,
-        reserved=Reserved(epsilon=balance.reserved, uploads=sum(len(study.uploads) for study in balance.studies)),
+        reserved=Reserved(epsilon=balance.reserved, uploads=uploads),
         spent=Spent(
             epsilon=balance.epsilon,
             delta=delta,
@@ -47,7 +48,7 @@ def _of_sums(ledger: Ledger) -> LedgerOfSums | None:
     """What was spent against a server that sees only sums, where that is less, or has a limit."""
     if ledger.sum_epsilon is None and not any(charge.summed for charge in ledger.balance.charges):
         return None
-    sums = ledger.balances.sums
+    sums = ledger.balance.against(SUMS)
     spent = SpentOnSums(
         epsilon=sums.epsilon, delta=ledger.limit.delta, adjacency=ledger.balance.adjacency, adversary=SUMS
     )

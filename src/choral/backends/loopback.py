@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from choral.core.durable import replace
+from choral.core.sealed import replace
 
 HOST = "127.0.0.1"
 BYTES = 32  # of the secret, of a challenge and of a proof

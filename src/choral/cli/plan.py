@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from choral.accounting.account import several_rows
 from choral.accounting.groups import EXAMPLE
+from choral.accounting.proofs import against_everyone
+from choral.accounting.words import noise_of
 from choral.cli import sums, terminal
 from choral.core.display import figures_up
-from choral.core.mechanisms import against_everyone, mechanism_of
+from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.core.printable import count
-from choral.core.rules import EVERYONE, adjacency_of
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
 
@@ -132,7 +133,7 @@ def _of_file(args: argparse.Namespace) -> int:
 
 
 def _as_object(file: str, study: "Study") -> dict[str, object]:
-    from choral.core.exposure import rounds_each
+    from choral.accounting.proofs import rounds_each
     from choral.run.planning import left_open, prospect_of
     from choral.run.statement import planned_statement
 
@@ -153,8 +154,8 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
 
 
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
+    from choral.accounting.proofs import rounds_each
     from choral.cli.training import claims, plan_lines
-    from choral.core.exposure import rounds_each
     from choral.run.modelling import advice
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
@@ -229,7 +230,7 @@ def _page(proposal: Proposal, *, plain: bool) -> Iterator[str]:
         f"ε ≤ {figures_up(proposal.budget.epsilon, 6)} (δ = {proposal.budget.delta:g}, {adjacency_of(plan)}, "
         f"rule {chosen.rule}, against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} "
         f"devices per round · local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · "
-        f"clip {plan.clip:g} · step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
+        f"clip {plan.clip:g} · step size {plan.step_size:g} · {noise_of(plan)} {figures_up(plan.noise, 5)}",
         plain,
     )
     if plan.protects.one_row:

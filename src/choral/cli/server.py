@@ -93,7 +93,7 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> int:
-    from choral.core.mechanisms import mechanism_of
+    from choral.accounting.words import noise_of
     from choral.deploy.enrolment import enrol
 
     study = enrol(args.study, args.cards)
@@ -107,7 +107,7 @@ def _enrol(args: argparse.Namespace) -> int:
         "KEYS      " + _keys(study),
         f"PLAN      {study.settled.model.name} with {count(study.settled.model.size, 'parameter')} · "
         f"{count(plan.rounds, 'round')} · "
-        f"{plan.cohort} of {plan.devices} devices per round · {mechanism_of(plan).noise} {plan.noise:.4g}",
+        f"{plan.cohort} of {plan.devices} devices per round · {noise_of(plan)} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
         f"rule {by.rule}, against {by.adversary})",
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
@@ -144,8 +144,8 @@ def _may_be_missing(cohort: int, needed: int) -> list[str]:
 
 def _room(study: "Agreement") -> tuple[int, float]:
     """For how many attempts that fail a site needs room, and the ε that pays for them at the plan's smallest site."""
-    from choral.core.costs import spare_uploads
-    from choral.core.exposure import rounds_each
+    from choral.accounting.costs import spare_uploads
+    from choral.accounting.proofs import rounds_each
 
     planned, delta = rounds_each(study.plan), study.settled.limits[0].delta
     return (spare := spare_uploads(planned)), study.settled.costs.spent(0, planned + spare, delta)

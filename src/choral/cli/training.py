@@ -209,18 +209,18 @@ def head(run: "Run") -> str:
 
 def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
-    from choral.core.mechanisms import mechanism_of
-    from choral.core.rules import adjacency_of, seen_by
+    from choral.accounting.words import noise_of, seen_by, words_of
+    from choral.core.exposure import adjacency_of
     from choral.run.planning import noise_drowns, noise_in_words, prospect_of
 
-    plan, mechanism = study.plan, mechanism_of(study.plan)
+    plan = study.plan
     limits = sorted({limit.epsilon for limit in study.limits})
     ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
     lines = [
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices per round",
-        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} per round · {mechanism.sized(plan)}",
-        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
+        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} per round · {words_of(plan).sized(plan)}",
+        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {noise_of(plan)} {plan.noise:.4g}",
     ]
     if plan.weighed:
         lines.append(f"       devices count by their rows: the batch is that of a device with {plan.rows:,}")

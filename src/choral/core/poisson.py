@@ -1,4 +1,4 @@
-"""Poisson-sampled Gaussian steps (Rule S5): their privacy loss distribution, Rényi divergences and overflow.
+"""Poisson-sampled Gaussian steps (Rule S5): their privacy loss distribution and Rényi divergences.
 
 One step, one record: N(1, z²) with probability q = batch/rows, else N(0, z²), against the same with −1; z is
 noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use only.
@@ -11,20 +11,13 @@ from typing import Any
 
 from choral.core import loss_grid
 from choral.core.errors import PlanError
-from choral.core.plan import Plan, require_number, require_whole
-from choral.core.plan.poisson_room import MOST_ROUNDED
-from choral.core.renyi import best_epsilon
-from choral.core.roots import root
-from choral.core.zcdp import gdp_epsilon
+from choral.core.plan import require_number, require_whole
+from choral.core.zcdp import best_epsilon, gdp_epsilon, root
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
 
 # The least of δ that is kept per step for what transforms may take; where their proven error is more, that is taken.
 _LEAST_ERROR = 1e-15
-# How far a record's own coin is from one of probability q in a drawn step, given all other coins, on average over them:
-# gaps are logarithms of words of 53 bits. docs/accounting.md proves it for all m and q ("Words of 53 bits").
-OWN_COIN = 1195 * 2.0**-53
-_LEAST_RATE = 1e-10  # for which it is proved; one row of the most that a device may have is above it
 _FINEST_GRID, _COARSEST_GRID = 2.0**-30, 2.0**-4
 _MOST_POINTS = 2**24
 # Below this the amplification is worth nothing (ε is in the thousands) and grids grow without bound.
@@ -41,17 +34,6 @@ def _spread(noise_multiplier: float, probability: float) -> float:
     log_p, log_q = _log_densities(x, noise_multiplier, probability)
     weight = np.exp(log_p)
     return float(np.sqrt(np.sum(weight * (log_p - log_q) ** 2) / np.sum(weight)))
-
-
-def rounded_coin(probability: float) -> float:
-    """What the rounding of one drawn step adds to δ: a coin that falls more often than is charged, at its worst.
-
-    >>> rounded_coin(0.1) < 2**-42 < rounded_coin(0.9)
-    True
-    """
-    if probability < _LEAST_RATE:
-        return math.inf
-    return OWN_COIN / (1 - probability) if probability < 1 else 0.0  # where all are drawn, nothing is rounded
 
 
 def _log_densities(x: Any, noise_multiplier: float, probability: float) -> tuple[Any, Any]:  # noqa: ANN401 - arrays
@@ -187,42 +169,8 @@ def divergence(steps: Steps, order: float) -> float:
     return total
 
 
-def overflow(*, rows: int, batch: int, capacity: int, together: int = 1) -> float:
-    """A bound on the chance, per step, that the other records alone fill a Poisson batch's fixed capacity.
-
-    Add steps × this to δ: given that they don't, the record's own coin is untouched, so S5 holds as it stands. For
-    several records `together` it is the chance that the others leave no room for all of them.
-
-    >>> overflow(rows=2440, batch=244, capacity=400) < 1e-20
-    True
-    """
-    rows, batch = require_whole("rows", rows), require_whole("batch", batch, most=rows)
-    capacity = require_whole("capacity", capacity, most=rows)
-    others, probability = rows - together, batch / rows
-    capacity = max(0, capacity + 1 - together)
-    if capacity > others:
-        return 0.0
-    if probability == 1.0 or capacity <= others * probability + 1:
-        return 1.0
-    log_odds = math.log(probability) - math.log1p(-probability)
-    log_term = (
-        (math.lgamma(others + 1) - math.lgamma(capacity + 1) - math.lgamma(others - capacity + 1))
-        + capacity * log_odds
-        + others * math.log1p(-probability)
-    )
-    # From here each term is at most `ratio` times the one before: a geometric series bounds the whole tail.
-    ratio = (others - capacity) / (capacity + 1) * probability / (1 - probability)
-    rounding = 4e-16 * math.lgamma(others + 2)  # lgamma's last bits, which a bound may not lose
-    return min(1.0, math.exp(log_term + rounding) / (1 - ratio))
-
-
 def require_steps(noise_multiplier: float, probability: float, steps: int) -> tuple[float, float, int]:
     """The three numbers of a sampled event, checked, or a PlanError that names the one at fault."""
     if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
         raise PlanError("CH200", f"probability = {probability!r}.", fix="Must be a number above 0 and at most 1.")
     return require_number("noise_multiplier", noise_multiplier), float(probability), require_whole("steps", steps)
-
-
-def room_chance(plan: Plan, draws: int, probability: float) -> float:
-    """What the rounding of coins leaves of a plan's β, in so many drawn batches, for batches that exceed their room."""
-    return plan.overflow - min(draws * rounded_coin(probability), MOST_ROUNDED * plan.overflow)

@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from choral.core import durable
+from choral.core import sealed
 from choral.core.errors import ConfigError, StorageError, TrustError
 from choral.core.messages import Digest, Turn
 from choral.core.ratchet import Chains
@@ -128,12 +128,12 @@ class FileStore:
         """Replace the file: a new one is on the disk before the old name points at it."""
         with self._or_refused():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            durable.replace(self.path, data, mode=0o600)
+            sealed.replace(self.path, data, mode=0o600)
 
     @contextlib.contextmanager
     def room(self, size: int) -> Iterator[Callable[[bytes], None]]:
         """What writes up to so many bytes, for which there is room on the disk by now."""
-        with self._or_refused(), durable.room(self.path, size, mode=0o600) as put:
+        with self._or_refused(), sealed.room(self.path, size, mode=0o600) as put:
             yield put
 
     @contextlib.contextmanager

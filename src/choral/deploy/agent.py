@@ -281,7 +281,7 @@ class Agent:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
         if self.ledger.balance.charges_of(self.study.run_name, round_number) >= MOST_CHARGED:
             raise another_charge(round_number, MOST_CHARGED)
-        self.ledger.balances.check(self._next_charge(round_number, attempt))
+        self.ledger.balance.check(self._next_charge(round_number, attempt))
         with self.device.vault.room():
             pass  # who can't write a turn down says so before others are charged for it
 

@@ -1,7 +1,7 @@
 """The report's section on what an attacker reads, from attack.json: a demonstration on public data, not on the run."""
 
+from choral.accounting.words import rule_in_words
 from choral.core.display import up
-from choral.core.mechanisms import rule_in_words
 from choral.record import ShownAttack
 from choral.report import parts, words
 from choral.report.markup import Markup, element, together

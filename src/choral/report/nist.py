@@ -1,9 +1,9 @@
 """The questions that NIST SP 800-226 has for any claim of differential privacy, answered for one run."""
 
-from choral.core.mechanisms import mechanism_of
+from choral.accounting.words import words_of
+from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import Plan
 from choral.core.private_sums import RULE
-from choral.core.rules import EVERYONE, adjacency_of
 from choral.record import About, Data, RunRecord
 from choral.report.words import claims, count, leading_claim, limited_against, small, unprotected
 
@@ -77,7 +77,7 @@ def _collection(data: Data) -> str:
 def _mechanism(about: About) -> str:
     """What protects a record: in training, or in the sums of a model that is not trained."""
     if about.sums is None:
-        return mechanism_of(about.plan).described(about.plan)
+        return words_of(about.plan).described(about.plan)
     return (
         f"Sums over records of vectors that are cut to a length, with whole-number noise on each device (rule {RULE})"
     )

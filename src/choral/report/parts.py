@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from choral.core.display import up
+from choral.core.exposure import adjacency_of
 from choral.core.private_sums import RULE
-from choral.core.rules import adjacency_of
 from choral.record import RunRecord, SpentByDevice, merit
 from choral.report import charts, words
 from choral.report.asked_terms import has_questions, reserved

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from choral import config
+from choral.accounting.costs import Costs
 from choral.core import events
-from choral.core.costs import Costs
 from choral.core.errors import ChoralError, StorageError
 from choral.core.plan import Budget
 from choral.planner.worth_joining import happened

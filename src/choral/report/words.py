@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from choral import __version__
+from choral.accounting.proofs import rules_charged
+from choral.accounting.words import rule_in_words, seen_by
 from choral.core.display import in_plain_words, up
-from choral.core.mechanisms import rule_in_words, rules_charged
+from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import Against, Plan, SecureSum
 from choral.core.printable import count as count
-from choral.core.rules import EVERYONE, adjacency_of, seen_by
 from choral.planner.worth_joining import in_words
 from choral.record import PAGES, About, Outcome, RunRecord, SpentByDevice, Statement, merit
 

@@ -27,11 +27,11 @@ from choral.config import Job
 from choral.core import private_sums
 from choral.core.errors import ConfigError, LedgerError, SumError
 from choral.core.events import epsilon_of
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Turn
 from choral.core.private_sums import SumPrice
 from choral.core.respondent import Respondent
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, Measured, ModelCard, traits
 from choral.record.description import KindName
 from choral.run.folder import RunFolder, Watch, now, unwatched, vault_of

@@ -10,13 +10,15 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.accounting.calibrate import calibrated, with_reserves
+from choral.accounting.calibrate import calibrated
+from choral.accounting.proofs import rounds_each
+from choral.accounting.reserves import with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError, TableError
-from choral.core.exposure import crowd_of, rounds_each
+from choral.core.exposure import crowd_of
 from choral.core.graph import require_private, sparse
-from choral.core.mechanisms.noise_once import CONVEX
+from choral.core.mechanisms import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of

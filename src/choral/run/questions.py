@@ -176,7 +176,7 @@ class AskTerms:
     def check(self, ledger: Ledger, number: int) -> None:
         """Nothing, or why the ledger does not pay for one more question: CH407, CH401 or CH408."""
         try:
-            ledger.balances.check(self.charge(number))
+            ledger.balance.check(self.charge(number))
         except LedgerError as error:
             if error.code != "CH409":
                 raise

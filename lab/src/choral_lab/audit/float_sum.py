@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.calibrate import smallest_noise
+from choral.accounting.proofs import against_everyone
 from choral.core.exposure import Exposure, exposure_of
-from choral.core.mechanisms import against_everyone
 from choral.core.plan import Budget, Plan, SecureSum, require_whole
 from choral.learning import noise, streams
 from choral.learning.batches import drawer_of

@@ -8,13 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.proofs import Loss, against_everyone, rules_charged, with_secure_sum
+from choral.core.entries import Charge, Reservation, UploadCosts
 from choral.core.events import Event, epsilon_of
-from choral.core.exposure import Exposure, exposure_of
-from choral.core.ledger import Charge, Reservation
-from choral.core.mechanisms import against_everyone, charging, rules_charged, with_secure_sum
+from choral.core.exposure import Exposure
 from choral.core.plan import Against, Budget, Plan, SecureSum
 from choral.core.private_sums import SumPrice
-from choral.core.rules import Loss
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
 
@@ -39,41 +38,28 @@ class Costs:
         """Whether there is noise, and so anything to account for."""
         return self.plan.noise > 0
 
+    def of(self, device: int) -> UploadCosts:
+        """What each upload costs this device; the same for all devices of one size."""
+        rows = int(self.rows[device])
+        if rows not in self._of_size:
+            self._of_size[rows] = UploadCosts(plan=self.plan, secure=self.secure, rows=rows)
+        return self._of_size[rows]
+
+    @cached_property
+    def _of_size(self) -> dict[int, UploadCosts]:
+        return {}
+
     def exposure(self, device: int, rounds: int) -> Exposure:
         """What this device's records are exposed to in so many rounds."""
-        return exposure_of(self.plan, self.secure, rows=int(self.rows[device]), rounds=rounds)
+        return self.of(device).exposure(rounds)
 
     def event(self, device: int, rounds_before: int) -> Event:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        key = int(self.rows[device]), rounds_before
-        if key not in self._events:
-            part = self._one_round(device)
-            self._events[key] = charging(part).event(part, rounds_before, self.charged_delta(1))
-        return self._events[key]
-
-    @cached_property
-    def _events(self) -> dict[tuple[int, int], Event]:
-        """What `event` has said, by a device's rows and its rounds before: all are asked for again after each round."""
-        return {}
-
-    def _one_round(self, device: int) -> Exposure:
-        """What this device's records are exposed to in one round; the same for all devices of one size."""
-        rows = int(self.rows[device])
-        if rows not in self._rounds_of_size:
-            self._rounds_of_size[rows] = self.exposure(device, 1)
-        return self._rounds_of_size[rows]
-
-    @cached_property
-    def _rounds_of_size(self) -> dict[int, Exposure]:
-        return {}
+        return self.of(device).event(rounds_before)
 
     def sum_event(self, device: int, rounds_before: int) -> Event | None:
         """The same against a server that sees only sums; None where nothing less is proved of it."""
-        part = self._one_round(device)
-        if isinstance(with_secure_sum(part), str):
-            return None
-        delta = self.charged_delta(1) + self.secure.failure
-        return charging(part).event(part, rounds_before, delta, part.honest_noises)
+        return self.of(device).sum_event(rounds_before)
 
     def counted_event(self, device: int, rounds_before: int) -> Event:
         """What one more round takes of this device's limit."""
@@ -94,11 +80,8 @@ class Costs:
         return (replace(limit, epsilon=NO_LIMIT), limit.epsilon) if self.trusts_sum else (limit, None)
 
     def charged_delta(self, rounds: int) -> float:
-        """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on.
-
-        With the secure sum a sparse graph takes its own share in addition.
-        """
-        return rounds * (self.plan.overflow + self.plan.out_of_range) / self.plan.rounds
+        """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on."""
+        return self.of(0).charged_delta(rounds)
 
     def epsilon_of_sums(self, part: Exposure, delta: float) -> float | None:
         """ε of an exposure with the secure sum, what the rounds take of δ left out; None where nothing is proved."""
@@ -112,26 +95,11 @@ class Costs:
 
     def charge(self, device: int, rounds_before: int, *, run: str, round_number: int, attempt: int) -> Charge:
         """What a device is charged for one upload of a run, after so many in the same run."""
-        event, summed = self.event(device, rounds_before), self.sum_event(device, rounds_before)
-        by = self.rule(device)
-        return Charge(
-            rule=by.rule,
-            plan=run,
-            round=round_number,
-            attempt=attempt,
-            event=event,
-            adversary=by.adversary,
-            summed=summed,
-            adjacency=by.adjacency,
-        )
+        return self.of(device).charge(rounds_before, run=run, round_number=round_number, attempt=attempt)
 
     def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:
         """What a device reserves for these uploads of a run, counted from 0: their number is fixed before the first."""
-        by = self.rule(device)
-        events = tuple(self.event(device, before) for before in uploads)
-        summed = tuple(event for before in uploads if (event := self.sum_event(device, before)) is not None)
-        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary, summed=summed,
-                           adjacency=by.adjacency)  # fmt: skip
+        return self.of(device).reservation(uploads, run=run)
 
     def rule(self, device: int) -> Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""

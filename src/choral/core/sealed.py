@@ -1,22 +1,31 @@
-"""A file of lines, each sealed by a SHA-256 over itself and the seal before it. Knows bytes and JSON only, no privacy.
+"""Files that outlive a crash: sealed line by line, replaced as a whole, and held by one process at a time.
 
-A line is `SEAL BODY`: the body is one JSON object in ASCII, and SEAL the SHA-256 of `PREVIOUS-SEAL BODY` in hex; the
-first line follows 64 zeros. docs/ledger.md says what this detects and how to re-check it with sha256sum.
+A sealed file's line is `SEAL BODY`: the body is one JSON object in ASCII, and SEAL the SHA-256 of `PREVIOUS-SEAL BODY`
+in hex; the first line follows 64 zeros. docs/ledger.md says what this detects and how to re-check it with sha256sum.
+Other files are written under another name, synced, then named. This module knows bytes and JSON only, no privacy.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from choral.core import durable, locks
 from choral.core.errors import LedgerError, StorageError
 
 Body = dict[str, Any]
 START = b"0" * 64
+BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would else change line ends
+ON_FOLDERS = find_spec("fcntl") is not None  # Windows can lock files only
+SYSTEM: Any = import_module("fcntl" if ON_FOLDERS else "msvcrt")
+_FAR = 1 << 30  # the byte that is locked on Windows: beyond any of our files, since nobody else can read a locked byte
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +184,7 @@ class Chain:
         if first is not None and receipt is None and not path.exists():
             _create(path, line(START, first))
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | durable.BINARY)
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | BINARY)
         except FileNotFoundError:
             read(path, receipt)  # raises, with or without a receipt, what a missing file means
             raise
@@ -185,7 +194,7 @@ class Chain:
                 fix="Check the file and its rights.",
             ) from None  # fmt: skip
         try:
-            if not locks.taken(descriptor):
+            if not taken(descriptor):
                 raise _in_use(path)
             lines = read(path, receipt)
             chain = cls(path, descriptor, lines)
@@ -223,7 +232,7 @@ class Chain:
                     "CH400", "the ledger was changed or replaced while in use.", where=str(self.path),
                     why="Nothing was written.", fix="Find out who did; then open it again.",
                 )  # fmt: skip
-            durable.write(descriptor, data)
+            write(descriptor, data)
             self._size += len(data)
         except OSError as error:
             # After a failed fsync nobody knows what the disk holds: only reading it again can tell.
@@ -257,14 +266,14 @@ class Chain:
 def _create(path: Path, first: bytes) -> None:
     """Make the file with its first line in one step: a crash leaves either no ledger or a whole one."""
     try:
-        draft = durable.draft(path, first, mode=0o600)
+        made = draft(path, first, mode=0o600)
         try:
-            os.link(draft, path)  # unlike a rename, never replaces a ledger that another process has just made
+            os.link(made, path)  # unlike a rename, never replaces a ledger that another process has just made
         except FileExistsError:
             pass
         finally:
-            os.unlink(draft)
-        durable.sync_folder(path.parent)
+            os.unlink(made)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(
             "CH801", f"the ledger can't be made: {error.strerror}.", where=str(path), fix="Check the folder."
@@ -276,3 +285,138 @@ def _in_use(path: Path) -> LedgerError:
         "CH404", "the ledger is in use by another process.", where=str(path),
         why="Two writers could each spend the last of the budget.", fix="Wait for it to end, or stop it.",
     )  # fmt: skip
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of the data, which is on the disk when this returns."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+    os.fsync(descriptor)
+
+
+def draft(path: Path, content: bytes, *, mode: int) -> Path:
+    """A new file next to the path with this content, on the disk by then; one that fails is taken away again.
+
+    Its mode is there from the start, so that there is no moment at which others could read it.
+    """
+    made = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode)
+    with _or_gone(made):
+        try:
+            write(descriptor, content)
+        finally:
+            os.close(descriptor)
+    return made
+
+
+def replace(path: Path, content: bytes, *, mode: int) -> None:
+    """Make the path the name of a file with this content: at every moment it names the old one or the new one, whole.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "note")
+    >>> replace(path, b"kept", mode=0o600)
+    >>> path.read_bytes(), len(list(path.parent.iterdir()))
+    (b'kept', 1)
+    """
+    with _writing(path):
+        made = draft(path, content, mode=mode)
+        with _or_gone(made):
+            os.replace(made, path)
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def room(path: Path, size: int, *, mode: int) -> Iterator[Callable[[bytes], None]]:
+    """A function that replaces the path's content, for up to `size` bytes of which there is room on the disk already.
+
+    So a full disk is found out before whatever must not happen unless it can be written down. Without a call nothing
+    is left of it.
+    """
+    with _writing(path):
+        made = draft(path, os.urandom(size), mode=mode)  # random: no file system packs such bytes
+
+        def put(content: bytes) -> None:
+            descriptor = os.open(made, os.O_WRONLY | BINARY)
+            try:
+                write(descriptor, content)
+                os.ftruncate(descriptor, len(content))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(made, path)
+            sync_folder(path.parent)
+
+        try:
+            yield put
+        finally:
+            with contextlib.suppress(OSError):  # it bears the path's name by now
+                os.unlink(made)
+
+
+@contextlib.contextmanager
+def _or_gone(made: Path) -> Iterator[None]:
+    """Take the file away if what is done with it fails: a full disk is not to be filled with drafts."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        raise
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Write while others write in this folder; who is alone there first removes what killed processes have left.
+
+    Where folders can't be locked, such a draft stays until somebody deletes it.
+    """
+    if not ON_FOLDERS:
+        yield
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            if taken(folder):
+                _sweep(path)
+        with contextlib.suppress(OSError):  # this file system has no locks
+            SYSTEM.flock(folder, SYSTEM.LOCK_SH)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _sweep(path: Path) -> None:
+    """Take away the drafts of this file; nobody is writing one."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
+    for left in filter(name.fullmatch, os.listdir(path.parent)):  # names alone: a folder may hold thousands of cards
+        path.with_name(left).unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a new file's own sync does not. Windows has no such call."""
+    if not ON_FOLDERS:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def taken(descriptor: int) -> bool:
+    """Whether this process now holds the lock of an open file alone, until it is closed; False if another has it.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as one:
+    ...     taken(one.fileno())
+    True
+    """
+    try:
+        if ON_FOLDERS:
+            SYSTEM.flock(descriptor, SYSTEM.LOCK_EX | SYSTEM.LOCK_NB)
+        else:
+            os.lseek(descriptor, _FAR, os.SEEK_SET)
+            SYSTEM.locking(descriptor, SYSTEM.LK_NBLCK, 1)
+    except OSError:
+        return False
+    return True
