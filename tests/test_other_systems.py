@@ -46,7 +46,7 @@ print(load_all(), flush=True)
 STUDY = """
 import tempfile, threading
 from pathlib import Path
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.deploy import doctor, ownership, services
 from choral.core.errors import DeploymentError, StorageError
 from choral.core import sealed
@@ -58,7 +58,7 @@ folder = Path(os.environ["HOME"]) / "trial"
 folder.mkdir()
 sites = Consortium(folder, job=JOB.replace("rounds = 3", "rounds = 1"))
 sites.approve()
-with agents(sites.homes, on_loopback=relay.NO_UNIX_SOCKETS):
+with agents(sites.homes, on_loopback=local_socket.NO_UNIX_SOCKETS):
     sites.conductor(Sockets(sites.homes)).run()
 record = read_run(next((sites.study / "runs").iterdir()))
 print([line.included for line in record.rounds], record.result.stopped)

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.backends.wire import Wire
 from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
@@ -451,7 +451,7 @@ def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):
 
 def test_what_is_not_of_the_protocol_is_answered_by_a_code_or_not_at_all(consortium):
     with Agent(consortium.homes["hill"]) as agent:
-        assert bytes(agent.answer(relay.HELLO)) == b"hill"
+        assert bytes(agent.answer(local_socket.HELLO)) == b"hill"
         terms = agent.study.terms
         newer = encode(Call(turn=FIRST))[:4] + b"\x63\x00" + bytes(40)  # protocol 99
         for junk, code in ((b"", "CH600"), (b"chrl", "CH600"), (b"x" * 100, "CH600"), (newer, "CH602")):

@@ -19,7 +19,7 @@ EVENTS, POISSON, PUBLISHED = "choral.core.events:", "choral.core.poisson:", "cho
 BALANCE, FILTER, CHAIN = "choral.core.balance:Balance.", "choral.core.balance:Filter.", "choral.core.sealed:"
 MASKS, CODEC, PLAN = "choral.core.masks:", "choral.core.codec:", "choral.core.plan:"
 DEVICE, ROUND = "choral.core.device:Device.", "choral.server.round:Round."
-FINDINGS, WIRE = "choral.core.findings:Findings.", "choral.backends.wire:Wire."
+FINDINGS, WIRE = "choral.server.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS = "choral.deploy.home:", "choral.run.runs:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
@@ -250,14 +250,14 @@ MUTANTS = [
     bug("upload handed out before its charge", DEVICE + "_upload", "self._pay(turn)", "",
         "tests/protocol/test_device.py::test_charge_and_turn_are_durable_before_the_upload_is_handed_out"),
     # The secure sum
-    bug("mask sign error", MASKS + "pair_masks", "return (Mask(rising, lower),)", "return (Mask(rising, True),)",
-        "tests/secagg/test_masks.py::test_masks_cancel_on_every_graph_ring_and_mode"),
+    bug("mask sign error", MASKS + "pair_mask", "return Mask(key, pair.own < pair.peer)", "return Mask(key, True)",
+        "tests/secagg/test_masks.py::test_masks_cancel_on_every_graph_and_ring"),
     bug("self mask missing", DEVICE + "_upload",
-        "masks.append(self_mask(secret, cohort.context, self._identity.id))", "",
+        "[*masks.values(), own_mask]", "[*masks.values()]",
         "tests/protocol/test_exactness.py::test_the_opened_sum_is_the_plain_sum_in_random_cases"),
     bug("masks of a round that come again", MASKS + "round_context", 'round_number.to_bytes(8, "little")', 'b""',
         "tests/secagg/test_masks.py::test_everything_that_devices_must_have_seen_alike_is_in_the_context"),
-    bug("check lanes off", CODEC + "Codec.decode", "lanes[0] != count or any(lanes[1:])", "False",
+    bug("check lanes off", CODEC + "Codec.decode", "words[dimensions:].tolist() != [count, 0]", "False",
         "tests/secagg/test_codec.py::test_one_changed_check_word_is_noticed"),
     bug("quantiser wraps", CODEC + "Codec._in_range",
         "len(values) and not (-limit <= values.min() and values.max() <= limit)", "False",
@@ -432,7 +432,7 @@ MUTANTS = [
         "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
     bug("a state that nobody looks at", DEVICE + "_upload", "self._check(start)", "pass",
         "tests/protocol/test_respondent.py::test_a_state_that_is_not_finite_is_refused_before_the_charge"),
-    bug("a state that masks are not bound to", "choral.core.terms:context_of",
+    bug("a state that masks are not bound to", "choral.core.terms:Lists.context",
         "hashlib.sha256(model).digest()", 'hashlib.sha256(b"").digest()',
         "tests/protocol/test_respondent.py::test_devices_that_were_shown_different_states_never_open_a_sum"),
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
@@ -456,38 +456,39 @@ MUTANTS = [
     bug("probes that a policy did not allow", "choral.deploy.home:Policy.check",
         "study.plan.probes and not self.probes", "False",
         "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
-    bug("a second answer in one turn", DEVICE + "_answer", "replace(live, kept=None)", "live",
+    bug("a second answer in one turn", DEVICE + "_reply", "replace(live, kept=None)", "live",
         "tests/protocol/test_probing.py::test_a_second_probe_is_refused_and_ends_the_turn"),
-    bug("probes that the server chose itself", "choral.core.probing:answer_to",
+    bug("probes that the server chose itself", "choral.probes.device:Probed.answer",
         "digests.get(number) != kept.upload", "False",
         "tests/protocol/test_probing.py::test_probes_over_a_foreign_list_of_digests_are_refused"),
-    bug("one opened turn more than approved", DEVICE + "_show",
-        "opened >= self.terms.opened_turns", "opened > self.terms.opened_turns",
+    bug("one opened turn more than approved", "choral.probes.device:Probed.shown",
+        "opened >= self.opened_turns", "opened > self.opened_turns",
         "tests/protocol/test_probing.py::"
         "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
-    bug("a sum whatever the answers say", "choral.core.probing:AskedProbes.belong_to",
+    bug("a sum whatever the answers say", "choral.probes.round:AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
     # Keys
-    bug("chains that stay before the turn", "choral.core.pairing:ChainPairs.stepped",
+    bug("chains that stay before the turn", "choral.core.device:ChainPairs.stepped",
         "msgspec.structs.replace(memory, chains=after)", "memory",
         STOLEN + "test_with_keys_that_are_erased_turn_by_turn_it_opens_none"),
-    bug("the key of a round survives it", "choral.core.ratchet:Chains.taken",
+    bug("the key of a round survives it", "choral.core.keys:Chains.taken",
         "(_step(round_key, _ROUND), _step(round_key, _ATTEMPTS))", "(round_key, _step(round_key, _ATTEMPTS))",
         "tests/secagg/test_ratchet.py::"
         "test_what_is_kept_after_a_turn_is_none_of_its_keys_nor_of_those_that_lead_to_them"),
     bug("keys outlive their run", "choral.core.device:Device._close",
         "self.vault.change(turn=END, chains=None, asking=None)", "self.vault.change(turn=END)",
         STOLEN + "test_the_end_of_a_run_erases_what_is_left"),
-    bug("only X25519 is in the roots", "choral.core.hybrid:pair_roots", "shared + inner", "shared",
+    bug("only X25519 is in the roots", "choral.core.keys:pair_roots", "shared + inner", "shared",
         "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
-    bug("offers that nobody signed", "choral.core.pairing:Offering._wrap",
-        "terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
+    bug("offers that nobody signed", "choral.core.device:Offering._wrap",
+        "terms.whole.bundles[number].check(\n"
+        "    offer[PUBLIC_SIZE:], *offer_fields(terms.digest, message.turn, keys[number]))",
         "pass",
         "tests/protocol/test_pairing.py::"
         "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),
-    bug("an old offer once more", "choral.core.pairing:Offering._wrap",
+    bug("an old offer once more", "choral.core.device:Offering._wrap",
         "keys.get(self.number) != key.public", "False",
         "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
     bug("weaker keys than the cards offer", "choral.deploy.home:Policy.check_keys", "not lacking", "False",

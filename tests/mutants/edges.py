@@ -491,7 +491,7 @@ APPROVALS: list[Mutant] = [
 ]
 
 # Frames that the server signs, answers that a card signs, and the gate.
-ENVELOPE, FORGED = "choral.core.envelope:", "tests/attacks/test_forged_frames.py::"
+ENVELOPE, FORGED = "choral.core.signed:", "tests/attacks/test_forged_frames.py::"
 HEADS, GATE = "tests/protocol/test_envelope.py::", "tests/backends/test_flower_gate.py::"
 SPEAKERS: list[Mutant] = [
     bug(
@@ -545,7 +545,7 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "an answer fits every request",
-        ENVELOPE + "answer_in",
+        "choral.server.speaker:answer_in",
         "head",
         "b''",
         HEADS + "test_an_answer_counts_for_its_request_and_of_its_device_alone",
@@ -581,28 +581,28 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "a node may push what is no reply",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "self._replied.get(said.reply_to_message_id) not in ('', said.message_id)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
         "a node may speak for the server",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "way != (request.node.node_id, SERVER)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
         "names of objects as long as a node likes",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "max(map(len, (said.message_id, *objects))) > _LONGEST_NAME",
         "False",
         GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
     ),
     bug(
         "a reply may be as long as it likes",
-        "choral.backends.flower.replies:Replies._is_piece",
+        "choral.backends.flower.gate:Replies._is_piece",
         "sum(sizes.values()) <= self._most_bytes",
         "True",
         GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
@@ -634,7 +634,7 @@ SPEAKERS: list[Mutant] = [
 SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
 VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
 TERMS = VERIFIED + "test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found"
-PROBING = "choral.core.probing:"
+PROBING = "choral.probes.round:"
 WATCHED = (
     "tests/attacks/test_probes.py::"
     "test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender"
@@ -735,15 +735,14 @@ PAGES: list[Mutant] = [
         "a watched direction outside the sum check",
         PROBING + "AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))",
-        "adds_up({n: self.answers[n][: self.terms.probes] for n in included}, "
-        "self.expected(integers)[: self.terms.probes])",
+        "adds_up({n: self.answers[n][: self.probes] for n in included}, self.expected(integers)[: self.probes])",
         WATCHED,
     ),
     bug(
         "a watched direction unread in an opened turn",
         PROBING + "_fault",
         "asked.expected(integers).tolist() != asked.answers[number].tolist()",
-        "asked.expected(integers).tolist()[: terms.probes] != asked.answers[number].tolist()[: terms.probes]",
+        "asked.expected(integers).tolist()[: asked.probes] != asked.answers[number].tolist()[: asked.probes]",
         WATCHED,
     ),
     bug(
@@ -755,7 +754,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a watched past that counts for nobody",
-        "choral.robust:Evidence.take",
+        "choral.probes.rules:Evidence.take",
         "device in seen.devices",
         "False",
         "tests/test_robust.py::test_a_quiet_push_is_named_by_its_watched_past_before_probes_alone_show_it",

@@ -15,14 +15,13 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from choral.accounting.account import several_rows
 from choral.accounting.groups import EXAMPLE
 from choral.accounting.proofs import against_everyone
 from choral.accounting.words import noise_of
-from choral.cli import sums, terminal
+from choral.cli import terminal
 from choral.core.display import figures_up
 from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
@@ -115,11 +114,11 @@ def run(args: argparse.Namespace) -> int:
 def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
     from choral import config
-    from choral.cli.training import proposed
+    from choral.cli.training import plan_of_sums, proposed
 
     job = proposed(config.read(args.job), show=not args.json)
     if job.on_sums:
-        return sums.plan(job, args)
+        return plan_of_sums(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
         from choral.run.planning import settle
 
@@ -146,7 +145,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
         "rounds_each": rounds_each(plan),
         "allowed_rounds": _range(study.costs.allowed_rounds),
         "rows": _range(rows) | {"all": int(rows.sum())},
-        "server and colluders": asdict(study.secure),
+        "server and colluders": study.secure.described,
         "privacy": None if planned is None else planned.to_dict(),
         "verdict": None if prospect is None else prospect.to_dict(),
         "robust": _probes_weighed(study, planned),
@@ -184,10 +183,10 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
 
 def _probes_weighed(study: "Study", planned: "Statement | None") -> str | None:
     """What probes would cost this plan, where its cohorts are large enough to propose them."""
-    from choral.robust import LEAST_COHORT
+    from choral.probes.rules import LEAST_COHORT
 
     plan = study.plan
-    if planned is None or plan.probes or plan.weighed or plan.cohort < LEAST_COHORT or not study.secure.self_masked:
+    if planned is None or plan.probes or plan.weighed or plan.cohort < LEAST_COHORT:
         return None
     if planned.with_secure_sum is None:
         return "proposed: with robust = true no device can shout, and no figure of this plan is lost"

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from choral.accounting.costs import Costs, most_uploads
 from choral.accounting.proofs import rounds_each
 from choral.config import BUILT_IN
-from choral.core.end_of_run import END
 from choral.core.errors import ConfigError, StorageError, TableError, TrustError
-from choral.core.hybrid import HYBRID, available, require_available
-from choral.core.keys import Identity, check_name
+from choral.core.keys import HYBRID, Identity, available, check_name, require_available
 from choral.core.ledger import Balance, Charge, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.printable import count
 from choral.core.sealed import Receipt
+from choral.core.signed import END
 from choral.core.vault import FileStore, Memory, Vault
 from choral.deploy.certificates import fingerprint, host_of, node_key
 from choral.deploy.ownership import check_owner, check_ways, keep, keep_json, private
@@ -224,8 +223,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
-        if not secure.self_masked:
-            raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if not secure.lying and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
         if study.job.privacy.against != "everyone" and self.epsilon_sum is None:

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.core import sealed
-from choral.core.end_of_run import Closing, SignedEnd, sign_end
 from choral.core.errors import StorageError
 from choral.core.keys import Bundle, Identity, Roster, digest
 from choral.core.ledger import Ledger
+from choral.core.signed import Closing, SignedEnd, sign_end
 from choral.core.terms import MODEL_TYPE
 from choral.core.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.record import (

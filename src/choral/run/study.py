@@ -15,13 +15,12 @@ from choral.accounting.conversions import price_of_sums
 from choral.accounting.costs import NO_LIMIT, Costs
 from choral.config import Job
 from choral.core import private_sums
-from choral.core.codec import Codec
+from choral.core.codec import MOST_ROWS, Codec
 from choral.core.errors import ChoralError, ConfigError, TableError
 from choral.core.keys import digest
 from choral.core.ledger import Balance, Ledger, Reservation
 from choral.core.plan import Budget, Participation, Plan, SecureSum
 from choral.core.private_sums import SumPrice
-from choral.core.whole import MOST_ROWS
 from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.once import OnceTraining
 from choral.learning.persons import model_of_units

@@ -93,7 +93,8 @@ def _plan(epsilon: float, *, rounds: int, clip: float, step_size: float) -> Plan
 
 def _account(plan: Plan, *, smoothness: float | None = None, convex: bool = False) -> Account:
     """The account of a device that takes part in every round, where nobody colludes and nobody drops out."""
-    part = exposure_of(plan, SecureSum.of_paper(plan.cohort), rows=plan.rows, rounds=plan.rounds)
+    everybody = SecureSum(cohort=plan.cohort, smallest_sum=plan.cohort, threshold=plan.cohort - 1)
+    part = exposure_of(plan, everybody, rows=plan.rows, rounds=plan.rounds)
     return account_of(smooth(part, smoothness=smoothness, convex=convex), DELTA)
 
 

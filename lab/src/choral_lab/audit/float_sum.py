@@ -139,7 +139,7 @@ def plan_for(layout: Layout, *, epsilon: float, batch: int) -> Plan:
 
 
 def _part(plan: Plan) -> Exposure:
-    return exposure_of(plan, SecureSum.of_paper(2), rows=plan.rows, rounds=1)
+    return exposure_of(plan, SecureSum(cohort=2, smallest_sum=2, threshold=1), rows=plan.rows, rounds=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

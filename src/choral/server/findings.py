@@ -1,16 +1,19 @@
 """What a server has found out about the devices of a turn: who refused and why, who lied, who disagrees."""
 
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict, cast
 
-from choral.core.errors import TrustError
-from choral.core.keys import Identity
-from choral.core.messages import Ready, Refusal, Turn
-from choral.core.terms import Terms
+import numpy as np
 
-_SIZE = 8
-# What such a code tells of is the device's own affair: its table, ledger, update, training or disk.
-_OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
+from choral.core.codec import CHECKS
+from choral.core.errors import TrustError
+from choral.core.keys import digest
+from choral.core.masks import Mask, Words, ring
+from choral.core.messages import Ready, Refusal
+from choral.core.signed import ready_fields, refusal_fields
+from choral.core.terms import Bond, Terms
 
 
 class FoundById(TypedDict, total=False):
@@ -21,34 +24,6 @@ class FoundById(TypedDict, total=False):
     broke_the_protocol: dict[str, str]
     contradict_each_other: tuple[tuple[str, str], ...]
     not_proved: dict[str, str]
-
-
-def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
-    """What a device signs as it says that it is ready: a label, the turn and its ν.
-
-    Not the terms: a device that approved others must be able to say so, and masks are bound to them anyway.
-    """
-    return "ready", _turn(turn), nonce
-
-
-def refusal_fields(turn: Turn, code: str, cause: int | None) -> tuple[str, *tuple[bytes, ...]]:
-    """What a device signs as it refuses: a label, the turn, the code, and whose doing it was."""
-    return "refusal", _turn(turn), code.encode(), b"" if cause is None else _number(cause)
-
-
-def signed_refusal(identity: Identity, number: int, turn: Turn, code: str, *, blamed: int | None = None) -> Refusal:
-    """A device's signed no, which says whose doing it was: its own, that of the blamed peer, or the server's."""
-    cause = number if code.startswith(_OWN) else blamed
-    signature = identity.sign(*refusal_fields(turn, code, cause))
-    return Refusal(turn=turn, device=number, code=code, cause=cause, signature=signature)
-
-
-def _turn(turn: Turn) -> bytes:
-    return _number(turn.round) + _number(turn.attempt)
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(_SIZE, "little")
 
 
 @dataclass(kw_only=True)
@@ -139,3 +114,61 @@ class Findings:
         cause = self.causes.get(number)
         because = "itself" if cause == number else self._cause(number) + (", it says" if cause is not None else "")
         return f"{self._id(number)} {self.refusals[number]} because of {because}"
+
+
+def edge_mask(key: bytes, one: int, other: int) -> Mask:
+    """The mask that device `one` has added for device `other`, by the key that it reveals."""
+    return Mask(key, one < other)
+
+
+def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
+    """Whether an upload's check lanes say 1 and 0 once all is taken away that its masks have added to them."""
+    added = np.frombuffer(b"".join(checks), words.dtype).reshape(-1, CHECKS).sum(axis=0, dtype=words.dtype)
+    return bool((words[terms.parameters :] - added).tolist() == [1, 0])
+
+
+def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple[int, int]]:
+    """The pairs of which one end lies: their keys differ, or their masks do not cancel in the check lanes.
+
+    Nobody else can say which end it is.
+    """
+    return {
+        (one, other)
+        for one, mine in bonds.items()
+        for other, bond in _seen_from_the_other_end(terms, _with_later_ones(one, mine, bonds)).items()
+        if bond != bonds[other][one][1:]
+    }
+
+
+def _with_later_ones(one: int, mine: Mapping[int, Bond], present: Container[int]) -> dict[int, Bond]:
+    """A device's bonds with those present that come after it, so that each pair is looked at from one end only."""
+    return {other: bond for other, bond in mine.items() if one < other and other in present}
+
+
+def _seen_from_the_other_end(terms: Terms, bonds: Mapping[int, Bond]) -> dict[int, tuple[bytes, ...]]:
+    """What each neighbour must have committed to, except for its envelope, if it agrees with these bonds."""
+    added = np.frombuffer(b"".join(bond.checks for bond in bonds.values()), ring(terms.codec.word_bits))
+    size, checks = terms.check_bytes, np.negative(added).tobytes()
+    return {
+        number: (bond.edge, bond.takes, bond.gives, checks[place * size : (place + 1) * size])
+        for place, (number, bond) in enumerate(bonds.items())
+    }
+
+
+def left_out(pairs: Iterable[tuple[int, int]], context: bytes) -> set[int]:
+    """Whom to leave out so that no quarrel is left: who has the most of them first, equals by lot.
+
+    The lot hangs on every device's ν of the turn, so that nobody can always have another one left out in its place.
+
+    >>> left_out([(0, 3), (1, 3), (2, 3)], b"ctx")
+    {3}
+    """
+    open_, chosen = set(pairs), set[int]()
+    while open_:
+        quarrelling = Counter(number for pair in open_ for number in pair)
+        worst = max(
+            quarrelling, key=lambda number: (quarrelling[number], digest("lot", context, number.to_bytes(8, "little")))
+        )
+        chosen.add(worst)
+        open_ = {pair for pair in open_ if worst not in pair}
+    return chosen

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.core.errors import ChoralError, DeploymentError, LedgerError
 
 
@@ -32,11 +32,11 @@ class Door:
         self.path, self.stop = path, threading.Event()
         self.answer = lambda request: request[::-1]
         self.thread = threading.Thread(
-            target=relay.serve, args=(path, lambda request: self.answer(request)), kwargs={"stop": self.stop}
+            target=local_socket.serve, args=(path, lambda request: self.answer(request)), kwargs={"stop": self.stop}
         )
 
     def ask(self, request, timeout=10.0):
-        return relay.ask(self.path, request, timeout=timeout)
+        return local_socket.ask(self.path, request, timeout=timeout)
 
 
 def a_door(path):
@@ -50,7 +50,7 @@ def a_door(path):
 
 def test_a_request_is_answered_whole_whatever_its_size(door):
     for size in (0, 1, 9, 3_000_001):
-        request = relay.FRAME + bytes(range(256)) * (size // 256 + 1)
+        request = local_socket.FRAME + bytes(range(256)) * (size // 256 + 1)
         assert door.ask(request) == request[::-1]
 
 
@@ -75,7 +75,7 @@ def test_a_refusal_travels_as_its_code_and_nothing_else(door):
 
 def test_nobody_there_is_an_error_with_a_way_out(tmp_path):
     with pytest.raises(DeploymentError, match=r"CH901.*choral device run"):
-        relay.ask(tmp_path / "nobody", b"H", timeout=1)
+        local_socket.ask(tmp_path / "nobody", b"H", timeout=1)
 
 
 def test_a_caller_does_not_wait_longer_than_it_says(door):
@@ -110,7 +110,7 @@ def test_requests_are_answered_one_at_a_time(door):
 
 
 def test_a_frame_over_the_cap_and_a_caller_that_hangs_up_harm_nobody(door):
-    for head in ((relay.MOST_BYTES + 1).to_bytes(8, "little"), b"\x05\x00", (9).to_bytes(8, "little") + b"half"):
+    for head in ((local_socket.MOST_BYTES + 1).to_bytes(8, "little"), b"\x05\x00", (9).to_bytes(8, "little") + b"half"):
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(door.path))
             caller.sendall(head)
@@ -129,14 +129,14 @@ def says(path, data):
 def test_a_frame_longer_than_the_door_takes_is_not_waited_for(tmp_path):
     asked, path, stop = [], tmp_path / "door", threading.Event()
     serving = threading.Thread(
-        target=relay.serve, args=(path, lambda request: asked.append(len(request)) or b""),
+        target=local_socket.serve, args=(path, lambda request: asked.append(len(request)) or b""),
         kwargs={"stop": stop, "most_bytes": 1000},
     )  # fmt: skip
     serving.start()
     await_door(path, serving)
     try:
         assert says(path, (1001).to_bytes(8, "little")) == b""
-        assert relay.ask(path, bytes(1000), timeout=20) == b""
+        assert local_socket.ask(path, bytes(1000), timeout=20) == b""
     finally:
         stop.set()
         serving.join()
@@ -145,13 +145,13 @@ def test_a_frame_longer_than_the_door_takes_is_not_waited_for(tmp_path):
 
 @pytest.mark.parametrize("said", [b"", b"\x05\x00", (9).to_bytes(8, "little") + b"half"])
 def test_a_caller_that_falls_silent_is_left_and_the_next_is_answered(door, monkeypatch, said):
-    monkeypatch.setattr(relay, "ARRIVES", 0.2)
+    monkeypatch.setattr(local_socket, "ARRIVES", 0.2)
     assert says(door.path, said) == b""
     assert door.ask(b"ab") == b"ba"
 
 
 def test_more_callers_than_a_device_can_have_are_turned_away(door):
-    idle = [socket.socket(socket.AF_UNIX) for _ in range(relay.CALLERS)]
+    idle = [socket.socket(socket.AF_UNIX) for _ in range(local_socket.CALLERS)]
     try:
         for caller in idle:
             caller.connect(str(door.path))
@@ -176,7 +176,7 @@ def test_a_time_that_nobody_can_wait_is_refused(door, seconds):
 
 def test_a_second_process_at_the_same_door_is_refused_but_a_dead_ones_door_is_replaced(door):
     with pytest.raises(DeploymentError, match=r"CH901.*another process"):
-        relay.serve(door.path, bytes, stop=door.stop)
+        local_socket.serve(door.path, bytes, stop=door.stop)
     assert door.ask(b"ab") == b"ba"
     door.stop.set()
     door.thread.join()
@@ -189,13 +189,15 @@ def test_a_second_process_at_the_same_door_is_refused_but_a_dead_ones_door_is_re
 
 
 def test_a_path_too_long_for_a_socket_is_reported(tmp_path):
-    for use in (lambda path: relay.serve(path, bytes), lambda path: relay.ask(path, b"", timeout=1)):
+    for use in (lambda path: local_socket.serve(path, bytes), lambda path: local_socket.ask(path, b"", timeout=1)):
         with pytest.raises(DeploymentError, match="107 bytes"):
             use(tmp_path / ("x" * 120))
 
 
 def test_the_relay_loads_nothing_heavy():
-    script = "import sys, choral.backends.relay; print(sorted({'jax', 'numpy', 'cryptography'} & set(sys.modules)))"
+    script = (
+        "import sys, choral.backends.local_socket; print(sorted({'jax', 'numpy', 'cryptography'} & set(sys.modules)))"
+    )
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=here)
     assert done.stdout == "[]\n"

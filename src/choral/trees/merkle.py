@@ -1,4 +1,4 @@
-"""Merkle trees over lists: who knows the root of a list can be shown any of its entries by a short path. Bytes only.
+"""Merkle trees over lists, rosters and cohorts: who knows a root can be shown any entry of its list by a short path.
 
 Entries, nodes and roots are hashed under different labels, an entry together with its index and a root together with
 the length of the list, so that none of them can be taken for another. The last node of an odd level goes up as it is:
@@ -6,12 +6,14 @@ if it were copied to fill the level, two lists could have one root.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from choral.core.errors import TrustError
-from choral.core.keys import digest, framed
+from choral.core.keys import Bundle, Identity, digest, framed, without_keys_of
 
 HASH_SIZE = 32
+_ROSTER, _COHORT = "roster", "cohort"
 _SIZE = HASH_SIZE.to_bytes(8, "little")
 
 
@@ -108,3 +110,80 @@ def _above(before: bytes, level: bytes) -> bytes:
         _node(before, level[at : at + HASH_SIZE], level[at + HASH_SIZE : at + pair]) for at in range(0, whole, pair)
     ]
     return b"".join(nodes) + level[whole:]
+
+
+def roster_tree(bundles: Iterable[Bundle]) -> Tree:
+    """The tree over a sorted roster; its root stands for the digest of the whole list.
+
+    >>> roster_tree([Identity.fresh("a").bundle, Identity.fresh("b").bundle])
+    Tree(2 entries)
+    """
+    return Tree(_ROSTER, (_card(bundle) for bundle in bundles))
+
+
+def _card(bundle: Bundle) -> bytes:
+    return bundle.signed + bundle.signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class RosterPart:
+    """What a device knows of a roster: its root, how many are enrolled, and its own place with the path to it.
+
+    >>> identity = Identity.fresh("a")
+    >>> tree = roster_tree([identity.bundle])
+    >>> len(RosterPart(root=tree.root, count=1, number=0, own=identity.bundle, path=tree.path(0)))
+    1
+    """
+
+    root: bytes
+    count: int
+    number: int
+    own: Bundle
+    path: bytes
+
+    def __post_init__(self) -> None:
+        self.check(self.number, self.own, self.path)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def digest(self) -> bytes:
+        """What people compare and devices pin: the root."""
+        return self.root
+
+    def number_of(self, identity: Identity) -> int:
+        """The number of the device that has these keys: its own, or CH601."""
+        if not identity.has_keys_of(self.own):
+            raise without_keys_of(identity)
+        return self.number
+
+    def check(self, number: int, bundle: Bundle, path: bytes) -> None:
+        """Nothing if the path shows that this bundle is enrolled under this number, and its signature holds."""
+        require_enrolled(self.root, self.count, number, bundle, path)
+
+
+def require_enrolled(root: bytes, count: int, number: int, bundle: Bundle, path: bytes) -> None:
+    """Nothing if a path shows that a bundle stands under this number in the roster of a root, else CH615 or CH606."""
+    if root_of(_ROSTER, _card(bundle), index=number, count=count, path=path) != root:
+        raise no_path(f"no path from device number {number} to the root of the roster")
+    bundle.verify()
+
+
+def cohort_tree(nonces: Mapping[int, bytes]) -> Tree:
+    """The tree over a cohort: its numbers, ascending, each with its ν.
+
+    >>> cohort_tree({4: bytes(16), 2: bytes(16)})
+    Tree(2 entries)
+    """
+    return Tree(_COHORT, (_ready(number, nonces[number]) for number in sorted(nonces)))
+
+
+def require_in_cohort(root: bytes, size: int, position: int, number: int, nonce: bytes, path: bytes) -> None:
+    """Nothing if a path shows that a device with this ν stands at this position of the cohort of a root, else CH615."""
+    if root_of(_COHORT, _ready(number, nonce), index=position, count=size, path=path) != root:
+        raise no_path(f"no path from position {position} to the root of the cohort")
+
+
+def _ready(number: int, nonce: bytes) -> bytes:
+    return number.to_bytes(8, "little") + nonce

@@ -1,22 +1,31 @@
-"""A local door to a device's own process: frames over a Unix socket that nobody but its user can open.
+"""A local socket to a device's own process: frames over a Unix socket that nobody but its user can open.
 
-Where a system has no Unix sockets, it is a port on loopback whose callers prove a secret first (see `loopback`).
-What carries messages between machines starts and ends as it likes; what holds secrets lives behind this door.
-A frame is its length (8 bytes, little-endian) and its bytes. A request's first byte says its kind; a reply's, whether
-it is an answer or a refusal, of which only the code travels. Standard library only, so that the outer side starts fast.
+What carries messages between machines starts and ends as it likes; what holds secrets lives behind this socket. A frame
+is its length (8 bytes, little-endian) and its bytes. A request's first byte says its kind; a reply's, whether it is an
+answer or a refusal, of which only the code travels. Standard library only, so that the outer side starts fast.
+
+Where a system has no Unix sockets, it is a port on 127.0.0.1, which every process of the machine can call. Its file
+holds the port and a secret that is drawn whenever the port opens. Both sides prove that they know the secret before a
+frame passes, by HMACs over two fresh challenges; the secret itself never travels. A proof is good for one connection
+and one direction. What follows is not encrypted: reading along on loopback takes an administrator.
 """
 
 import contextlib
+import hashlib
+import hmac
 import os
+import secrets
 import socket
+import stat
 import struct
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from choral.backends import loopback
 from choral.core.errors import CODES, ChoralError, DeploymentError
+from choral.core.sealed import replace
 
 # A request's kind: who are you? (with the seconds that a server waits for others, if it does) | a frame of the protocol
 HELLO, FRAME = b"H", b"F"
@@ -33,6 +42,84 @@ CALLERS = 16  # at a time: a relay has one, a status another
 ARRIVES = 30.0  # seconds that a frame may take from one process to another on this machine
 
 Answer = Callable[[bytearray], bytes | bytearray | memoryview]
+HOST = "127.0.0.1"
+PROOF_BYTES = 32  # of the secret, of a challenge and of a proof
+PROVES = 5.0  # seconds that a caller has for its proof
+STRANGERS = 64  # callers at a time that have not proved anything yet
+
+_CALLER, _DOOR = b"choral loopback: caller", b"choral loopback: door"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+Receive = Callable[[int], bytes | bytearray]  # so many bytes of the connection
+
+
+@dataclass(frozen=True)
+class LocalPort:
+    """What the file of a door says: where it is, and the secret by which both sides know each other."""
+
+    port: int
+    secret: bytes = field(repr=False)
+
+    def proof(self, role: bytes, challenge: bytes, answer: bytes) -> bytes:
+        """What only those who know the secret can say to the two challenges, in one role."""
+        said = role + self.port.to_bytes(2, "big") + challenge + answer
+        return hmac.digest(self.secret, said, hashlib.sha256)
+
+
+def open_port(path: Path) -> tuple[socket.socket, LocalPort]:
+    """A listening socket at a port that the system chooses, and its file, which only its owner can read.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "door")
+    >>> door, place = open_port(path)
+    >>> door.close(), port_in(path) == place
+    (None, True)
+    """
+    door = socket.socket(socket.AF_INET)
+    try:
+        if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # on Windows another process could else bind the same port
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        door.bind((HOST, 0))
+        door.listen(STRANGERS)
+        place = LocalPort(door.getsockname()[1], secrets.token_bytes(PROOF_BYTES))
+        replace(path, f"{place.port}\n{place.secret.hex()}\n".encode(), mode=0o600)
+    except BaseException:
+        door.close()
+        raise
+    return door, place
+
+
+def port_in(path: Path) -> LocalPort:
+    """What a door's file says; an OSError if it is no such file, or one that others can read."""
+    with open(path, "rb") as file:
+        status, text = os.fstat(file.fileno()), file.read(256)
+    if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & _OTHERS):
+        raise PermissionError("others can read its file")
+    port, _, secret = text.partition(b"\n")
+    with contextlib.suppress(ValueError):
+        place = LocalPort(int(port), bytes.fromhex(secret.decode("ascii")))
+        if 0 < place.port < 2**16 and len(place.secret) == PROOF_BYTES:
+            return place
+    raise ConnectionRefusedError("its file is damaged")
+
+
+def check_caller(connection: socket.socket, place: LocalPort, receive: Receive) -> None:
+    """The door's half of the proofs: a ConnectionRefusedError for a caller that does not know the secret."""
+    challenge = secrets.token_bytes(PROOF_BYTES)
+    connection.sendall(challenge)
+    said = bytes(receive(2 * PROOF_BYTES))
+    answer, proof = said[:PROOF_BYTES], said[PROOF_BYTES:]
+    if not hmac.compare_digest(proof, place.proof(_CALLER, challenge, answer)):
+        raise ConnectionRefusedError("a caller without the secret")
+    connection.sendall(place.proof(_DOOR, challenge, answer))
+
+
+def prove_to(connection: socket.socket, place: LocalPort, receive: Receive) -> None:
+    """The caller's half: a ConnectionRefusedError if whoever listens does not know the secret."""
+    challenge, answer = bytes(receive(PROOF_BYTES)), secrets.token_bytes(PROOF_BYTES)
+    connection.sendall(answer + place.proof(_CALLER, challenge, answer))
+    if not hmac.compare_digest(bytes(receive(PROOF_BYTES)), place.proof(_DOOR, challenge, answer)):
+        raise ConnectionRefusedError("somebody else answers there")
 
 
 def serve(
@@ -51,7 +138,7 @@ def serve(
     stop, turn, proved = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(CALLERS)
     door, place = _opened(path) if on_loopback else (listening(path), None)
     # On loopback anybody can call: those who have proved nothing must not take the places of those who can.
-    connections = threading.BoundedSemaphore(CALLERS + (loopback.STRANGERS if place else 0))
+    connections = threading.BoundedSemaphore(CALLERS + (STRANGERS if place else 0))
 
     def attend(connection: socket.socket) -> None:
         length = _length(connection, most_bytes, _after(ARRIVES))
@@ -64,7 +151,7 @@ def serve(
         if place is None:  # the file system has let in this user alone
             attend(connection)
             return
-        loopback.admit(connection, place, _receive(connection, _after(loopback.PROVES)))
+        check_caller(connection, place, _receive(connection, _after(PROVES)))
         if proved.acquire(blocking=False):
             try:
                 attend(connection)
@@ -120,9 +207,9 @@ def _connected(path: Path, end: float) -> socket.socket:
     try:
         connection.settimeout(max(0.001, end - time.monotonic()))
         if on_loopback:
-            place = loopback.place_in(path)
-            connection.connect((loopback.HOST, place.port))
-            loopback.introduce(connection, place, _receive(connection, end))
+            place = port_in(path)
+            connection.connect((HOST, place.port))
+            prove_to(connection, place, _receive(connection, end))
         else:
             connection.connect(address(path))
     except BaseException:
@@ -159,15 +246,15 @@ def listening(path: Path) -> socket.socket:
     return door
 
 
-def _opened(path: Path) -> tuple[socket.socket, loopback.DoorKey]:
+def _opened(path: Path) -> tuple[socket.socket, LocalPort]:
     """A door on loopback in a folder of this user only, unless another process answers at this one's path."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
         with contextlib.suppress(OSError):
-            _connected(path, _after(loopback.PROVES)).close()
+            _connected(path, _after(PROVES)).close()
             raise _unreachable(path, "another process answers there already")
-        return loopback.opened(path)
+        return open_port(path)
     except OSError as error:
         raise _unreachable(path, str(error.strerror or error)) from None
 
@@ -219,7 +306,7 @@ def _exactly(connection: socket.socket, count: int, end: float) -> bytearray:
     return data
 
 
-def _receive(connection: socket.socket, end: float) -> loopback.Receive:
+def _receive(connection: socket.socket, end: float) -> Receive:
     return lambda count: _exactly(connection, count, end)
 
 

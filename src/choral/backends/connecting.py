@@ -1,13 +1,42 @@
-"""The proxy that calls to a server go through, as the environment says: the same variables that a node is given."""
+"""Ways to a server from inside a network: through the proxy that it names, and with pauses between tries."""
 
 import base64
 import http.client
+import random
 import ssl
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from choral.core.errors import ConfigError
+
+_draw = random.SystemRandom().uniform
+
+
+class Pauses:
+    """Pauses for one who tries again and again; each is drawn from the upper half of a length that doubles to a bound.
+
+    So a hundred sites that lose their server at one moment do not all come back at one moment, and none of them waits
+    much longer than the bound once it is there again.
+
+    >>> pauses = Pauses(1.0, 8.0, draw=lambda low, high: high)
+    >>> [pauses.next() for _ in range(5)]
+    [1.0, 2.0, 4.0, 8.0, 8.0]
+    """
+
+    def __init__(self, shortest: float, longest: float, *, draw: Callable[[float, float], float] = _draw) -> None:
+        self._shortest, self._longest, self._draw = shortest, longest, draw
+        self._length = shortest
+
+    def next(self) -> float:
+        """The seconds until the next try."""
+        length, self._length = self._length, min(2 * self._length, self._longest)
+        return self._draw(length / 2, length)
+
+    def begin(self) -> None:
+        """Start with the shortest again: a try has succeeded."""
+        self._length = self._shortest
 
 
 @dataclass(frozen=True, kw_only=True)
