@@ -7,7 +7,7 @@ from scipy.stats import binom
 from choral.accounting.calibrate import calibrated
 from choral.accounting.costs import Costs
 from choral.accounting.reserves import rounded_coin
-from choral.cli.demo import PAPER
+from choral.cli.training import PAPER
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.learning.batches import drawer_of
 from choral.learning.models import logistic

@@ -9,7 +9,7 @@ import choral
 from choral.cli import main
 from choral.core.errors import ConfigError, LedgerError, PlanError
 from choral.core.ledger import Ledger
-from choral.report.parts import ledger_terms
+from choral.report.report_page import ledger_terms
 from choral.run.folder import RunFolder, ledger_file
 from choral.run.places import DeviceLedgers
 from choral.run.runs import Run, resume

@@ -21,7 +21,7 @@ from choral.accounting.account import several_rows
 from choral.accounting.groups import EXAMPLE
 from choral.accounting.proofs import against_everyone
 from choral.accounting.words import noise_of
-from choral.cli import sums, terminal
+from choral.cli import terminal
 from choral.core.display import figures_up
 from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
@@ -114,11 +114,11 @@ def run(args: argparse.Namespace) -> int:
 def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
     from choral import config
-    from choral.cli.training import proposed
+    from choral.cli.training import plan_of_sums, proposed
 
     job = proposed(config.read(args.job), show=not args.json)
     if job.on_sums:
-        return sums.plan(job, args)
+        return plan_of_sums(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
         from choral.run.planning import settle
 
