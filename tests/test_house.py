@@ -211,7 +211,7 @@ def private_touches(tests):
 
 def test_tests_take_little_that_is_private_and_the_count_only_falls(tmp_path):
     (tmp_path / "test_planted.py").write_text(
-        "from choral.core.roots import _low, high\n"
+        "from choral.core.zcdp import _low, high\n"
         "agent._train(self._own)\n"
         "monkeypatch.setattr(module, '_LOOK', 0.0)\n"
         "monkeypatch.setattr('choral.deploy.services._LOOK', 0.0)\n"

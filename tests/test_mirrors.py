@@ -14,7 +14,6 @@ EXEMPT = {
     "choral.cli.": "verbs are tested by the words that people type: tests/cli, tests/report/test_verbs.py and others",
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
     "choral.backends.flower.enclosed": "a process, started in tests/backends/test_flower_strangers.py",
-    "choral.backends.flower.tasks": "the loop of the conductor's process",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
 }
@@ -30,7 +29,7 @@ def modules():
 
 
 def has_a_file_of_its_name(tests, parts):
-    """As tests/protocol/test_bonds.py for choral.core.bonds; deeper names are joined, as test_flower_gate.py."""
+    """As tests/protocol/test_bonds.py for choral.core.terms; deeper names are joined, as test_flower_gate.py."""
     room, rest = (parts[:1], parts[1:]) if len(parts) > 1 else ((), parts)
     return tests.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
 

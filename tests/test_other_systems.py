@@ -46,19 +46,19 @@ print(load_all(), flush=True)
 STUDY = """
 import tempfile, threading
 from pathlib import Path
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.deploy import doctor, ownership, services
 from choral.core.errors import DeploymentError, StorageError
-from choral.core import locks
+from choral.core import sealed
 from choral.record import read_run
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 
-assert relay.NO_UNIX_SOCKETS and not ownership.UNIX and not locks.ON_FOLDERS
+assert relay.NO_UNIX_SOCKETS and not ownership.UNIX and not sealed.ON_FOLDERS
 folder = Path(os.environ["HOME"]) / "trial"
 folder.mkdir()
 sites = Consortium(folder, job=JOB.replace("rounds = 3", "rounds = 1"))
 sites.approve()
-with agents(sites.homes, on_loopback=relay.NO_UNIX_SOCKETS):
+with agents(sites.homes, on_loopback=local_socket.NO_UNIX_SOCKETS):
     sites.conductor(Sockets(sites.homes)).run()
 record = read_run(next((sites.study / "runs").iterdir()))
 print([line.included for line in record.rounds], record.result.stopped)

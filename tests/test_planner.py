@@ -16,7 +16,7 @@ from choral.accounting.account import account
 from choral.core.errors import LedgerError, PlanError
 from choral.core.events import Gaussian, epsilon_of
 from choral.core.ledger import Balance, Charge, Reservation
-from choral.core.mechanisms.poisson import sampled
+from choral.core.mechanisms import sampled
 from choral.core.plan import Budget
 from choral.planner import once_numbers, plan_for, proposal_of, task_of
 from choral.planner.on_sums import advice_on_sums
@@ -62,7 +62,7 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
     full = (
         plan.overflow + plan.out_of_range
     ) / rounds  # all that is reserved, though a device is charged for its share of all rounds only
-    event = sampled(reported.chosen.part, plan.local_steps, overflow=full)
+    event = replace(sampled(reported.chosen.part, plan.local_steps), delta=full)
     balance = Balance(device="07", limit=reported.budget)
     wanted = Reservation(rule="S5", plan=plan.digest, uploads=(event,) * (rounds + 1))
     with pytest.raises(LedgerError, match="CH401"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from choral.robust import Direction, Evidence, Seen, judge, seen_in, widest
+from choral.probes.rules import Direction, Evidence, Seen, judge, seen_in, widest
 
 DEVICES = tuple(f"site-{number:02}" for number in range(16))
 PARAMETERS, PROBES = 218, 32

@@ -12,6 +12,7 @@ from tools.weigh import LIMITS, House, tightened
 ROOT = Path(__file__).parent.parent
 HOW = tomllib.loads(LIMITS.read_text())["count"]
 
+LOAD = "from choral.core import plan\n\n\ndef load(a, b, c, d, e, f, *, g, h, i, j, k):\n    return plan\n"
 PLAN = "class Plan:\n    devices: int\n    cohort: int\n    rounds: int\n    rows: int\n    batch: int\n"
 ENGINES = "class OnceEngine:\n    x = plan.once or plan.law == 'whole'\n\n\ndef runs_together(): ...\n"
 PLANTED = {
@@ -20,7 +21,7 @@ PLANTED = {
     "src/choral/core/only.py": '"""One importer, in its own room."""\n',
     "src/choral/core/plan.py": PLAN,
     "src/choral/learning/__init__.py": "",
-    "src/choral/learning/tables.py": "from choral.core import plan\n\n\ndef load():\n    return plan\n",
+    "src/choral/learning/tables.py": LOAD,
     "src/choral/backends/__init__.py": "",
     "src/choral/backends/fast.py": ENGINES,
     "src/choral/deploy/__init__.py": "",
@@ -47,6 +48,12 @@ def test_every_figure_is_counted_as_its_line_says(house):
     }  # fmt: skip
     assert house.run_types == {"choral.core.plan:Plan": 5} and house.satellites == ["choral.core.only"]
     assert house.rooms["choral_lab.sweeps"] == 2
+
+
+def test_the_modules_of_a_site_are_those_that_a_test_pins(house):
+    (house.root / "tests/deploy").mkdir(parents=True)
+    (house.root / "tests/deploy/loaded.txt").write_text("choral\nchoral.core\n")
+    assert house.figures["device_run"] == 2
 
 
 def test_limits_fall_to_the_figure_and_never_rise_or_fall_below_the_goal():

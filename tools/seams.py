@@ -25,10 +25,10 @@ COMPARISON = re.compile(rf"""({VARIANTS})(\)|\])? *(==|!=|in) *[\("'\[{{]""")
 UNTYPED = "dict[str, Any]"
 # Names of modules that may be shared, and why.
 SHARED = {
-    **dict.fromkeys(("account", "device", "ledger", "runs", "verify", "watch"), "a verb of the command line"),
+    **dict.fromkeys(("account", "device", "ledger", "runs"), "a verb of the command line"),
     **dict.fromkeys(("noise_once", "once", "partition", "poisson"), "each room's part of one mechanism"),
-    **dict.fromkeys(("answers", "decisions", "personal", "probes", "questions"), "each room's part of one capability"),
-    "cells": "the cells of a file, and those of a table that an answer gives",
+    **dict.fromkeys(("personal", "probes", "questions"), "each room's part of one capability"),
+    "cells": "the cells of a file, and how a question reads them",
     "local": "local training, and a deployment on the local machine",
 }
 Signed = ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,6 +1,7 @@
 """Pictures of who does what: the system, one round, the processes of a deployment, and which rule applies."""
 
-from choral.core.mechanisms import MECHANISMS, rule_in_words
+from choral.accounting.words import WORDS, rule_in_words
+from choral.core.mechanisms import MECHANISMS
 from choral.core.private_sums import RULE as QUESTIONS
 from choral.report.markup import Markup, element, together
 from docs.drawings.shapes import LINE, WIDTH, arrow, box, paragraph, sheet, words
@@ -148,7 +149,7 @@ def rules() -> str:
     kinds: dict[str, list[str]] = {}
     for mechanism in MECHANISMS:
         known = kinds.setdefault(type(mechanism).__name__, [])
-        known += [rule for rule in mechanism.rules if rule not in known]
+        known += [rule for rule in WORDS[mechanism].rules if rule not in known]
     pieces, y = [words(14, 24, "Which rule counts what a device loses?", kind="bold")], 42.0
     for number, (kind, names) in enumerate(kinds.items()):
         leaf, height = _leaf(y, names)

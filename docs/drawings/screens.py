@@ -11,7 +11,7 @@ from pathlib import Path
 
 from choral import __version__
 from choral.record import read_run
-from choral.report import charts, live, live_page, report_page
+from choral.report import charts, live, report_page
 
 RUN = Path(__file__).parents[1] / "pictures/run"
 DIGESTS = "screens.json"
@@ -41,7 +41,7 @@ def digests() -> dict[str, str]:
     """What the pictures show, as today's code makes it of the recorded run."""
     record = read_run(RUN)
     static = "".join(report_page.static(name) for name in ("theme.css", "live.css", "live.html")) + charts.STYLE
-    pages = {"report": report_page.page(record), "live": static + "".join(live_page.live_page(record).values())}
+    pages = {"report": report_page.page(record), "live": static + "".join(live.live_page(record).values())}
     # A new version of choral alone changes nothing that can be seen.
     unversioned = {name: text.replace(f"choral {__version__}", "choral") for name, text in pages.items()}
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in unversioned.items()}

@@ -50,12 +50,12 @@ def accountants() -> dict[str, float]:
     from dp_accounting.pld import PLDAccountant
 
     from choral.accounting.calibrate import smallest_noise
+    from choral.accounting.proofs import exposed
     from choral.core import poisson
-    from choral.core.exposure import Exposure
     from choral.core.plan import Budget
 
     steps, z, q, delta = PLAN["rounds"] * PLAN["local-steps"], PLAN["noise"] * PLAN["batch"], 0.1, PLAN["delta"]
-    part = Exposure.of(**{name.replace("-", "_"): value for name, value in PLAN.items() if name != "delta"})
+    part = exposed(**{name.replace("-", "_"): value for name, value in PLAN.items() if name != "delta"})
 
     def event(noise: float) -> dp_accounting.DpEvent:
         step = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(noise))

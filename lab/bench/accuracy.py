@@ -64,8 +64,8 @@ def clusters(rows: int = 40_000) -> tuple[NDArray[np.float32], NDArray[np.int64]
 
 def ours(task: Task, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """One run of choral: what came out, and all that a peer needs to do the same."""
+    from choral.accounting.proofs import rounds_each
     from choral.config import job_of
-    from choral.core.exposure import rounds_each
     from choral.run.planning import settle
     from choral.run.runs import Run
 

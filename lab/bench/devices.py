@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import config
+from choral.accounting.proofs import exposed, with_secure_sum
 from choral.core.codec import mean
-from choral.core.exposure import Exposure
-from choral.core.mechanisms import with_secure_sum
 from choral.engine.compiled import CompiledEngine
 from choral.learning.evaluate import evaluate
 from choral.learning.recipe import Recipe
@@ -81,7 +80,7 @@ def proved(study: Study) -> float:
     plan = study.plan
     numbers = {name: getattr(plan, name) for name in ("rounds", "local_steps", "cohort", "devices", "rows", "batch",
                                                        "noise", "clip", "unit", "law", "clip_quantile")}  # fmt: skip
-    loss = with_secure_sum(Exposure.of(**numbers, dropouts=round(DROPPED * plan.devices)))
+    loss = with_secure_sum(exposed(**numbers, dropouts=round(DROPPED * plan.devices)))
     assert not isinstance(loss, str)
     return loss.epsilon(DELTA)
 

@@ -18,8 +18,7 @@ import numpy as np
 from choral.backends.wire import Wire
 from choral.core.codec import Codec
 from choral.core.device import Device
-from choral.core.hybrid import HYBRID
-from choral.core.keys import Identity, Roster
+from choral.core.keys import HYBRID, Identity, Roster
 from choral.core.messages import Turn, Vector
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
@@ -79,7 +78,7 @@ def shared_keys(devices: int, *, hybrid: bool) -> dict[str, float]:
     """Seconds and bytes until all devices share keys and have uploaded once, and of the turn after it."""
     identities = [Identity.fresh(f"device-{number:04}") for number in range(devices)]
     secure = SecureSum.for_cohort(devices)
-    codec = Codec(grid=1.0, largest=1000, cohort=devices, word_bits=secure.modulus_bits, lanes=secure.lanes)
+    codec = Codec(grid=1.0, largest=1000, cohort=devices, word_bits=secure.modulus_bits)
     terms = Terms(
         roster=Roster.of(identity.bundle for identity in identities), secure=secure, codec=codec,
         parameters=PARAMETERS, plan="bench", hybrid=hybrid,

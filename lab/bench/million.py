@@ -29,23 +29,22 @@ from numpy.typing import NDArray
 
 from bench.harness import print_figures
 from choral.accounting.calibrate import calibrated
+from choral.accounting.costs import Costs
 from choral.backends.wire import Wire
 from choral.core.codec import Codec
-from choral.core.costs import Costs
 from choral.core.device import Device, Update
-from choral.core.graph import sparse
 from choral.core.keys import Bundle, Identity, Roster
 from choral.core.ledger import Charge, Ledger, Receipt
-from choral.core.masks import Words
+from choral.core.masks import Words, sparse
 from choral.core.messages import Paths, Turn, Vector, decode
-from choral.core.paths import Announcements, Shown
 from choral.core.plan import Budget, Plan
-from choral.core.roster_tree import RosterPart
-from choral.core.terms import Terms, circle_of
+from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.engine.compiled import CompiledEngine
 from choral.learning.models import logistic
 from choral.tables.records import Records
+from choral.trees.lists import Announcements, Shown, TreeLists, _circle_of
+from choral.trees.merkle import RosterPart, roster_tree
 
 DEVICES, COHORT, QUICK, SAMPLE, SILENT = 10**6, 10**4, 1000, 40, 5
 ROWS, FEATURES, CLASSES = 8, 99, 100  # rows of each device
@@ -93,23 +92,21 @@ class Study:
         cards: Any = Cards(DEVICES, self.identities)
         self.roster = Enrolled(bundles=cards)
         start = cpu()
-        self.tree = self.terms(COHORT).tree
+        self.tree = roster_tree(self.roster)
         self.tree_seconds = cpu() - start
 
     def terms(self, cohort: int) -> Terms:
         secure = sparse(cohort)
         largest = 2 ** min(secure.value_bits - 1, 15) - 1
         codec = Codec(grid=1.0, largest=largest, cohort=cohort, word_bits=secure.modulus_bits)
-        terms = Terms(roster=self.roster, secure=secure, codec=codec, parameters=PARAMETERS, plan="bench", trees=True)
-        if hasattr(self, "tree"):
-            vars(terms)["tree"] = self.tree  # once is enough
-        return terms
+        lists = TreeLists(self.tree)
+        return Terms(roster=self.roster, secure=secure, codec=codec, parameters=PARAMETERS, plan="bench", lists=lists)
 
     def terms_of(self, number: int, terms: Terms) -> Terms:
         """The terms as a device holds them."""
         own, path = self.identities[number].bundle, self.tree.path(number)
         part = RosterPart(root=self.tree.root, count=DEVICES, number=number, own=own, path=path)
-        return replace(terms, roster=part)
+        return replace(terms, roster=part, lists=TreeLists())
 
 
 def check(study: Study, members: Sequence[int]) -> dict[str, float]:
@@ -117,14 +114,14 @@ def check(study: Study, members: Sequence[int]) -> dict[str, float]:
     terms, model, turn = study.terms(COHORT), bytes(4 * PARAMETERS), Turn(0, 0)
     nonces = {number: os.urandom(16) for number in members}
     start = cpu()
-    announced = Announcements(terms, turn, nonces, model)
+    announced = Announcements(terms, turn, nonces, model, study.tree)
     frames = {number: announced[number] for number in members[:: COHORT // SAMPLE]}
     made = cpu() - start
     spent, received = [], []
     for number, frame in frames.items():
         own = study.terms_of(number, terms)
         _ = own.digest  # known since the study was approved
-        circle_of.cache_clear()
+        _circle_of.cache_clear()
         start = cpu()
         message, vector = decode(frame, vector_bytes=own.model_bytes, records_bytes=own.records_bytes)
         assert isinstance(message, Paths)
@@ -198,7 +195,6 @@ def whole_round(study: Study, members: Sequence[int], cohort: int, folder: Path)
     chosen, terms = members[:cohort], study.terms(cohort)
     simulation = Simulation(chosen, terms, folder)
     terms = replace(terms, codec=simulation.codec)
-    vars(terms)["tree"] = study.tree
     turn, engine, codec = Turn(0, 0), simulation.engine, simulation.codec
     updates = dict(zip(chosen, engine.updates(MODEL.start(), turn.round, np.array(chosen)), strict=True))
 

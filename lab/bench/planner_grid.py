@@ -26,7 +26,7 @@ from bench.setup import ENVIRONMENTS
 from bench.side_by_side import ends_of, merits
 from choral import config
 from choral.accounting.calibrate import calibrated
-from choral.core.mechanisms.noise_once import CONVEX, MARGIN, movement
+from choral.core.mechanisms import CONVEX, MARGIN, movement
 from choral.core.plan import Budget, NoiseIsAdded, Plan
 from choral.learning import once
 from choral.run.planning import settle

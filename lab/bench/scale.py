@@ -15,9 +15,10 @@ import numpy as np
 
 from bench.harness import growth, print_figures
 from bench.secure_sum import Case, Cohort
-from choral.core.graph import sparse
 from choral.core.keys import Identity, Roster
-from choral.core.shares import fresh_secret, join, split
+from choral.core.masks import sparse
+from choral.core.shares import fresh_secret, split
+from choral.server.secrets import join
 
 DEVICES, COHORT, LINK = 10**6, 10**4, 10e9  # n, r, and bits a second of the server's network
 COHORTS, SHORT, LONG, REPEATS = (100, 200, 400, 800), 10**4, 2 * 10**5, 5

@@ -34,15 +34,13 @@ from numpy.typing import NDArray
 from bench.setup import python_of
 from choral.core.codec import Codec, mean
 from choral.core.device import Device
-from choral.core.graph import sparse
 from choral.core.keys import Identity, Roster
-from choral.core.masks import add_masks, pair_masks
+from choral.core.masks import add_masks, pair_mask, sparse
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.server.round import Readiness, Round
 
 clock = time.perf_counter
 # 30 neighbours are what Flower's own figures use; the threshold is the design's for 22 of 100.
@@ -116,7 +114,6 @@ class Cohort:
             largest=largest,
             cohort=secure.cohort,
             word_bits=secure.modulus_bits,
-            lanes=secure.lanes,
         )
         roster = Roster.of(identity.bundle for identity in identities)
         self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=size, plan="bench")
@@ -147,14 +144,14 @@ class Cohort:
         silent = set(range(self.case.dropped))
         server, device = Clock(), Clock()
         with server:
-            muster = Muster(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
-            outbox = muster.outbox()
+            readiness = Readiness(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
+            outbox = readiness.outbox()
         with device:
             frames = self._answers(outbox)
         with server:
             for number, frame in frames.items():
-                muster.receive(number, frame)
-            turn = Round(muster, self.model)
+                readiness.receive(number, frame)
+            turn = Round(readiness, self.model)
         carried = []  # a transport owns its buffers: they are freed on nobody's time
         while turn.sum is None:
             asked = {number: frame for number, frame in turn.outbox().items() if number not in silent}
@@ -185,10 +182,10 @@ class Cohort:
     def peak(self) -> float:
         """The most memory that one device needs to make its upload, its update included, in vectors of its words."""
         self.turn_number += 1
-        muster = Muster(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
-        for number, frame in self._answers(muster.outbox()).items():
-            muster.receive(number, frame)
-        frame = Round(muster, self.model).outbox()[0]
+        readiness = Readiness(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
+        for number, frame in self._answers(readiness.outbox()).items():
+            readiness.receive(number, frame)
+        frame = Round(readiness, self.model).outbox()[0]
         self.fresh_updates = True
         tracemalloc.start()
         self.devices[0].answer(frame)
@@ -235,7 +232,7 @@ def kernel(flower: Flower, dimensions: int, repeats: int) -> dict[str, float]:
 
     def masked(count: int) -> float:
         def work() -> None:
-            add_masks(vector, [mask for pair in pairs[:count] for mask in pair_masks(pair, b"bench")])
+            add_masks(vector, [pair_mask(pair, b"bench") for pair in pairs[:count]])
 
         return best(repeats, work) / count
 
@@ -321,7 +318,6 @@ def measure(quick: bool) -> dict[str, Any]:
     million = 10**6
     found = beside_flower(quick)
     found |= alone("b32", Case(SecureSum.for_cohort(10), million))
-    found |= alone("lanes", Case(SecureSum.for_cohort(10, modulus_bits=64, lanes=3), million))
     found["bytes_per_parameter"] = found["bytes_per_parameter_b32"]
     if not quick:
         found |= alone("r1000", Case(sparse(1000), 10**5))

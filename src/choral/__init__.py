@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from choral.core.plan import Budget as Budget
     from choral.core.plan import Plan as Plan
     from choral.core.plan import SecureSum as SecureSum
-    from choral.core.zcdp import convert as convert
-    from choral.core.zcdp import rho_for as rho_for
     from choral.front import Trained as Trained
     from choral.front import fit as fit
     from choral.front import open_run as open
@@ -48,7 +46,7 @@ _ROOM_OF = {
     "Trained": "choral.front",
     "account": "choral.accounting.account",
     "fit": "choral.front",
-    "convert": "choral.core.zcdp",
+    "convert": "choral.accounting.conversions",
     "load": "choral.tables.sources",
     "load_adult": "choral.tables.sources",
     "model": "choral.learning.models.model:own",
@@ -58,7 +56,7 @@ _ROOM_OF = {
     "rehearsal": "choral.front",
     "rehearse": "choral.front",
     "resume": "choral.front",
-    "rho_for": "choral.core.zcdp",
+    "rho_for": "choral.accounting.conversions",
     "simulate": "choral.front",
     "study": "choral.front",
     "torch": "choral.learning.torch_door:own",

@@ -7,10 +7,10 @@ from importlib import resources
 import numpy as np
 import pytest
 
+from choral.accounting.conversions import rho_for
 from choral.asking.catalogue import read_model
 from choral.asking.fitting import RATE, ROUNDS, Descent, slowed
 from choral.asking.question import Question
-from choral.core.zcdp import rho_for
 from choral.learning.evaluate import area
 from choral.tables.columns import Categorical, declare
 from choral.tables.reading import Table, read_csv

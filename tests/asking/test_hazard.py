@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from choral.accounting.conversions import rho_for
 from choral.asking.catalogue import read_model, summand
 from choral.asking.fitting import concordance
 from choral.asking.hazard import ROUNDS, UNIT, HazardState, prepared
@@ -13,7 +14,6 @@ from choral.asking.parameters import Parameters
 from choral.asking.question import Question
 from choral.asking.survival import Survival
 from choral.core.errors import ChoralError
-from choral.core.zcdp import rho_for
 from choral.tables.columns import Categorical, Numeric
 from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest

@@ -7,10 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from choral.core.bonds import Bond
 from choral.core.errors import SumError, TrustError
-from choral.core.keys import KEY_SIZE, PairSecret, envelope_key, unseal
-from choral.core.masks import Mask, add_masks, pair_masks, ring, self_mask
+from choral.core.keys import KEY_SIZE, PairSecret, envelope_key
+from choral.core.masks import Mask, add_masks, pair_mask, ring, self_mask
 from choral.core.messages import (
     Drop,
     Edges,
@@ -25,9 +24,10 @@ from choral.core.messages import (
     pack_numbers,
     unpack,
 )
-from choral.core.shares import commitment, join
-from choral.core.terms import Cohort, context_of
-from choral.server.muster import Muster
+from choral.core.shares import commitment
+from choral.core.terms import Bond, Cohort, context_of
+from choral.server.round import Readiness
+from choral.server.secrets import join, unseal
 from tests.protocol.world import FIRST, World
 
 
@@ -36,7 +36,7 @@ class Loot:
     """Uploads, revealed keys and shares of a turn; `openable` tries every set of honest devices with them."""
 
     world: World
-    muster: Muster
+    readiness: Readiness
     colluders: frozenset[int] = frozenset()
     uploads: dict[int, tuple[Upload, np.ndarray]] = field(default_factory=dict)
     edges: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Loot:
     self_mask_keys: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        terms, nonces = self.world.terms, self.muster.nonces
+        terms, nonces = self.world.terms, self.readiness.nonces
         context = context_of(terms, self.turn, self.world.model.tobytes(), nonces)
         self.cohort = Cohort(terms, self.turn, nonces, context)
 
@@ -54,7 +54,7 @@ class Loot:
 
     @property
     def turn(self) -> Turn:
-        return self.muster.turn
+        return self.readiness.turn
 
     def ask(self, number: int, frame: bytes) -> None:
         """Send one frame to a device and keep whatever comes back."""
@@ -67,7 +67,7 @@ class Loot:
                 words = np.frombuffer(vector, ring(self.world.terms.codec.word_bits)).copy()
                 self.uploads[number] = (message, words)
             case Edges():
-                for other, keys in unpack(message.keys, self.world.terms.edge_bytes, most=len(self.cohort)).items():
+                for other, keys in unpack(message.keys, KEY_SIZE, most=len(self.cohort)).items():
                     self.edges[min(number, other), max(number, other)] = keys
             case Opening():
                 for owner, key in unpack(message.keys, KEY_SIZE, most=len(self.cohort)).items():
@@ -130,7 +130,7 @@ class Loot:
 
     def _edge(self, one: int, other: int) -> list[Mask] | None:
         if other in self.colluders:
-            masks = pair_masks(self.pair(other, one), self.cohort.context, self.world.terms.secure.masks)
+            masks = [pair_mask(self.pair(other, one), self.cohort.context)]
             return list(masks)  # the colluder's own masks are the opposite of what the device added
         keys = self.edges.get((min(one, other), max(one, other)))
         if keys is None:
@@ -168,8 +168,8 @@ class Loot:
 
 def after_upload(world: World, turn: Turn = FIRST, *, colluders: Iterable[int] = ()) -> Loot:
     """The loot when every device has answered an honest OMEGA."""
-    loot = Loot(world, world.muster(turn), frozenset(colluders))
-    omega = Omega(turn=turn, terms=world.terms.digest, cohort=pack(loot.muster.nonces))
+    loot = Loot(world, world.readiness(turn), frozenset(colluders))
+    omega = Omega(turn=turn, terms=world.terms.digest, cohort=pack(loot.readiness.nonces))
     for number in loot.cohort.numbers:
         loot.ask(number, encode(omega, world.model.tobytes()))
     return loot

@@ -8,10 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.backends.wire import Wire
 from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
+from choral.core.exposure import EVERYONE
 from choral.core.ledger import Ledger, Receipt
 from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
@@ -248,7 +249,9 @@ def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
                 break
         spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
         cost = running["hill"].costs.event(0, 0)
-        more = {name: agent.ledger.balance.epsilon_with(cost) for name, agent in running.items()}
+        more = {
+            name: agent.ledger.balance.against(EVERYONE).with_study("", (cost,))[0] for name, agent in running.items()
+        }
     assert codes == {"CH409"}
     assert number == 4  # three rounds were approved
     assert all(epsilon <= 4.0 for epsilon in spent.values())
@@ -451,7 +454,7 @@ def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):
 
 def test_what_is_not_of_the_protocol_is_answered_by_a_code_or_not_at_all(consortium):
     with Agent(consortium.homes["hill"]) as agent:
-        assert bytes(agent.answer(relay.HELLO)) == b"hill"
+        assert bytes(agent.answer(local_socket.HELLO)) == b"hill"
         terms = agent.study.terms
         newer = encode(Call(turn=FIRST))[:4] + b"\x63\x00" + bytes(40)  # protocol 99
         for junk, code in ((b"", "CH600"), (b"chrl", "CH600"), (b"x" * 100, "CH600"), (newer, "CH602")):

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.cli import main
 from choral.cli.server import tell_changes
-from choral.core import hybrid
-from choral.core.envelope import REQUEST_HEAD, Speaker, answer_in
+from choral.core import keys as hybrid
 from choral.core.errors import DeploymentError, StorageError, TrustError
 from choral.core.ledger import Ledger
 from choral.core.messages import Call, Close, CloseEarly, Ready, Refusal, Signed, Turn, Upload, decode, encode
+from choral.core.signed import REQUEST_HEAD
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS
@@ -21,6 +21,7 @@ from choral.deploy.serving import COUNTED, speaker_of, status, stop
 from choral.deploy.status import status as site_status
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.server.speaker import Speaker, answer_in
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server
 
 FIRST, LAST = Turn(1, 0), Turn(3, 0)
@@ -49,7 +50,9 @@ def four(tmp_path_factory):
 
 def ask(agent, request):
     """What an agent says to the bytes of a request, and whether its card's key signed that for this request."""
-    answer = answer_in(agent.answer(relay.FRAME + request), request[:REQUEST_HEAD], agent.study.roster[agent.name])
+    answer = answer_in(
+        agent.answer(local_socket.FRAME + request), request[:REQUEST_HEAD], agent.study.roster[agent.name]
+    )
     return decode(answer, vector_bytes=0, records_bytes=agent.study.terms.records_bytes)[0]
 
 

@@ -19,7 +19,7 @@ from choral.core.errors import ChoralError
 from choral.core.ledger import Ledger
 from choral.core.plan import Budget
 from choral.record import read_run
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 from tests.report.runs import make_run
 from tests.run.consortium import JOB, Consortium
 from tests.run.small import SETTINGS, rows

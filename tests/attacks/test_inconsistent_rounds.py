@@ -14,8 +14,7 @@ from choral.core.plan import SecureSum
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.server import round as round_module
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.server.round import Readiness, Round
 from tests.attacks.loot import Loot
 from tests.protocol.world import FIRST, TEN, World
 
@@ -29,12 +28,12 @@ def shown(
     return encode(omega, (world.model if model is None else model).tobytes())
 
 
-def run(world: World, muster: Muster, frame_for_victim: bytes, *, forge: bool = False) -> tuple[Loot, Round]:
+def run(world: World, readiness: Readiness, frame_for_victim: bytes, *, forge: bool = False) -> tuple[Loot, Round]:
     """A round in which the victim alone gets another OMEGA, and everything else is honest.
 
     A forging server writes the others' ctx into the victim's upload, so that its own round takes it in.
     """
-    round, loot = Round(muster, world.model.tobytes()), Loot(world, muster)
+    round, loot = Round(readiness, world.model.tobytes()), Loot(world, readiness)
     while round.sum is None:
         for number, frame in round.outbox().items():
             special = round.stage == "upload" and number == VICTIM
@@ -50,23 +49,23 @@ def forged(world: World, loot: Loot, reply: bytes) -> bytes:
     return encode(msgspec.structs.replace(upload, context=loot.cohort.context), vector)
 
 
-def another_model(world: World, muster: Muster) -> bytes:
-    return shown(world, nonces=muster.nonces, model=world.model + 1)
+def another_model(world: World, readiness: Readiness) -> bytes:
+    return shown(world, nonces=readiness.nonces, model=world.model + 1)
 
 
-def another_nonce(world: World, muster: Muster) -> bytes:
-    return shown(world, nonces=muster.nonces | {7: bytes(16)})
+def another_nonce(world: World, readiness: Readiness) -> bytes:
+    return shown(world, nonces=readiness.nonces | {7: bytes(16)})
 
 
-def another_cohort(world: World, muster: Muster) -> bytes:
-    return shown(world, nonces={number: nonce for number, nonce in muster.nonces.items() if number != 7})
+def another_cohort(world: World, readiness: Readiness) -> bytes:
+    return shown(world, nonces={number: nonce for number, nonce in readiness.nonces.items() if number != 7})
 
 
 @pytest.mark.parametrize("lie", [another_model, another_nonce])
 def test_masks_do_not_cancel_for_a_device_that_was_shown_another_round(lie):
     world = World()
-    muster = world.muster()
-    loot, round = run(world, muster, lie(world, muster), forge=True)
+    readiness = world.readiness()
+    loot, round = run(world, readiness, lie(world, readiness), forge=True)
     # Its keys are those of another round, so it contradicts everybody and is left out, named by nobody.
     assert round.findings.quarrels == {tuple(sorted((VICTIM, other))) for other in range(10) if other != VICTIM}
     assert round.findings.named == {}
@@ -79,17 +78,17 @@ def test_a_sum_with_a_device_that_was_shown_another_round_fails_its_checks(lie, 
     # The same with the comparison of keys taken out: then the masks in the sum do not cancel.
     monkeypatch.setattr(round_module, "quarrels", lambda *_: set())
     world = World()
-    muster = world.muster()
+    readiness = world.readiness()
     with pytest.raises(SumError) as failure:
-        run(world, muster, lie(world, muster), forge=True)
+        run(world, readiness, lie(world, readiness), forge=True)
     assert failure.value.code == "CH504"
 
 
 @pytest.mark.parametrize("lie", [another_model, another_nonce, another_cohort])
 def test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked(lie):
     world = World()
-    muster = world.muster()
-    loot, round = run(world, muster, lie(world, muster))
+    readiness = world.readiness()
+    loot, round = run(world, readiness, lie(world, readiness))
     assert round.sum is not None and round.sum.count == 9 and world.agrees(round.sum)
     assert VICTIM in loot.uploads and VICTIM in round.findings.refusals
     assert set(loot.openable()) == {frozenset(range(10)) - {VICTIM}}
@@ -102,19 +101,19 @@ def test_a_context_that_leaves_the_field_out_lets_the_lie_pass(lie, field, monke
     blank = {"model": b"", "cohort": []}[field]
     monkeypatch.setattr(terms_module, "round_context", lambda **fields: honest_context(**(fields | {field: blank})))
     world = World()
-    muster = world.muster()
-    _, round = run(world, muster, lie(world, muster))
+    readiness = world.readiness()
+    _, round = run(world, readiness, lie(world, readiness))
     assert round.sum is not None and world.agrees(round.sum)
 
 
 def test_a_cohort_without_the_devices_own_nonce_is_refused():
     world = World()
-    muster = world.muster()
+    readiness = world.readiness()
     for nonces in (
-        muster.nonces | {VICTIM: bytes(16)},
-        {number: nonce for number, nonce in muster.nonces.items() if number != VICTIM},
+        readiness.nonces | {VICTIM: bytes(16)},
+        {number: nonce for number, nonce in readiness.nonces.items() if number != VICTIM},
     ):
-        world.muster()
+        world.readiness()
         device = world.devices[VICTIM]
         device.answer(shown(world, nonces=nonces))
         assert device.refusal is not None and device.refusal.code == "CH604"
@@ -124,19 +123,19 @@ def test_the_server_has_no_say_in_threshold_modulus_or_smallest_sum():
     # The only word about the plan in any message is its digest.
     assert Omega.__struct_fields__ == ("turn", "terms", "cohort")
     world = World()
-    muster = world.muster()
+    readiness = world.readiness()
     for weaker in (
         replace(TEN, smallest_sum=7, threshold=6, colluders=2),
         replace(TEN, modulus_bits=64),
         SecureSum(cohort=10, smallest_sum=8, threshold=3, colluders=2, adversary="curious"),
-        SecureSum.of_paper(10),
+        SecureSum(cohort=10, smallest_sum=10, threshold=9),
     ):
         codec = replace(world.terms.codec, word_bits=weaker.modulus_bits)
         other = replace(world.terms, secure=weaker, codec=codec)
         assert other.digest != world.terms.digest
         device = world.devices[VICTIM]
-        world.muster()
-        device.answer(shown(world, nonces=muster.nonces, digest=other.digest))
+        world.readiness()
+        device.answer(shown(world, nonces=readiness.nonces, digest=other.digest))
         assert device.refusal is not None and device.refusal.code == "CH603"
 
 
@@ -173,8 +172,8 @@ def test_server_made_keys_are_refused_where_a_roster_is_pinned_and_open_the_vict
         world.stores[number].data = vault_of(identity).store.read()
         world.devices[number] = world.start(number)
     puppets = frozenset(range(10)) - {VICTIM}
-    loot = Loot(world, world.muster(), puppets)
-    loot.ask(VICTIM, shown(world, nonces=loot.muster.nonces))
+    loot = Loot(world, world.readiness(), puppets)
+    loot.ask(VICTIM, shown(world, nonces=loot.readiness.nonces))
     assert loot.openable() == {frozenset({VICTIM}): world.update(VICTIM).tolist()}
 
 

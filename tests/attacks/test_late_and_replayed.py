@@ -5,9 +5,9 @@ import pytest
 from choral.core import device as device_module
 from choral.core import keys
 from choral.core.masks import Mask
-from choral.core.messages import Call, Drop, Final, Omega, Refusal, Turn, encode, pack, pack_numbers
-from choral.core.plan import SecureSum
+from choral.core.messages import Call, Drop, Final, Omega, Turn, encode, pack, pack_numbers
 from choral.core.terms import context_of
+from choral.server import secrets
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import FIRST, World
 
@@ -57,8 +57,8 @@ def retried(world: World) -> tuple[Loot, Loot]:
     first = after_upload(world)
     for number in OTHERS:
         first.drop(number, {LATE})
-    again = Loot(world, world.muster(AGAIN, OTHERS))
-    omega = Omega(turn=AGAIN, terms=world.terms.digest, cohort=pack(again.muster.nonces))
+    again = Loot(world, world.readiness(AGAIN, OTHERS))
+    omega = Omega(turn=AGAIN, terms=world.terms.digest, cohort=pack(again.readiness.nonces))
     for number in OTHERS:
         again.ask(number, encode(omega, world.model.tobytes()))
     for number in OTHERS:
@@ -82,15 +82,6 @@ def test_without_self_masks_a_retry_gives_the_late_devices_update(known_self_mas
     assert [a - b for a, b in zip(all_ten, nine, strict=True)] == world.update(LATE).tolist()
 
 
-def test_the_papers_protocol_refuses_the_smaller_cohort_that_such_a_retry_needs():
-    world = World(SecureSum.of_paper(10))
-    world.muster()
-    nonces = dict(sorted(world.muster().nonces.items())[:9])
-    omega = encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(nonces)), world.model.tobytes())
-    reply = world.read(world.devices[0].answer(omega))
-    assert isinstance(reply, Refusal) and "a cohort of 9" in str(world.devices[0].refusal)
-
-
 def replay_envelopes(world: World) -> tuple[Loot, Loot]:
     """The late device's envelopes of turn 0 are tried with the keys of turn 1, where it takes part again."""
     old = after_upload(world)
@@ -112,7 +103,8 @@ def test_an_envelope_of_another_turn_does_not_open():
 def test_envelopes_that_are_not_bound_to_their_turn_give_the_late_upload_away(monkeypatch):
     for module in (keys, device_module):
         monkeypatch.setattr(module, "envelope_key", lambda seed, _: seed)
-    monkeypatch.setattr(keys, "_bound_to", lambda *_: b"")
+    for module in (keys, secrets):
+        monkeypatch.setattr(module, "bound_to", lambda *_: b"")
     world = World()
     old, _ = replay_envelopes(world)
     assert old.openable()[frozenset({LATE})] == world.update(LATE).tolist()
@@ -135,7 +127,7 @@ def test_messages_of_an_earlier_turn_are_refused_and_do_not_disturb_the_present_
     new = after_upload(world, Turn(1, 0))
     frames = [
         encode(Call(turn=FIRST)),
-        encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(old.muster.nonces)), world.model.tobytes()),
+        encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(old.readiness.nonces)), world.model.tobytes()),
         encode(Drop(turn=FIRST, dropped=pack_numbers({LATE}))),
         encode(Final(turn=FIRST, following=None)),
     ]
@@ -181,5 +173,5 @@ def test_a_vault_rolled_back_by_somebody_costs_a_second_charge_and_shows_nothing
 
 def test_the_same_turn_never_has_the_same_context_twice():
     world = World()
-    contexts = {context_of(world.terms, FIRST, b"", world.muster().nonces) for _ in range(50)}
+    contexts = {context_of(world.terms, FIRST, b"", world.readiness().nonces) for _ in range(50)}
     assert len(contexts) == 50

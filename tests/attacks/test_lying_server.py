@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.core.device import Device, _Live
+from choral.core.device import Device
 from choral.core.errors import PlanError
 from choral.core.messages import Drop, Edges, Final, Opening, Turn
 from choral.core.plan import SecureSum
+from choral.core.terms import Live
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import TEN, World
 
@@ -168,7 +169,7 @@ class Forgetful(Device):
     def _reveal(self, message: Drop) -> Edges:
         edges = super()._reveal(message)
         assert self._live is not None
-        self._live = _Live(self._live.cohort, self._live.pairs)
+        self._live = Live(self._live.cohort, self._live.pairs)
         return edges
 
 

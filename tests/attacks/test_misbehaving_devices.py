@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from choral.core import device as device_module
-from choral.core.bonds import check_words
 from choral.core.errors import SumError
 from choral.core.masks import Stream
 from choral.core.messages import Edges, Opening, Turn, Upload, encode, pack, unpack
 from choral.core.plan import SecureSum
 from choral.core.shares import split
+from choral.core.terms import check_words
 from tests.protocol.world import World
 
 FOUR = SecureSum(cohort=4, smallest_sum=3, threshold=2)
@@ -73,9 +73,9 @@ def add_to_words(world: World, number: int, where: int, what: int) -> Liar:
     return Liar(world, number, patches={})
 
 
-def false_checks(terms, masks):
+def false_checks(terms, mask):
     """A false count lane, and a self mask that is said to have added as much to it: only the opened mask shows it."""
-    return check_words(terms, masks) + np.uint32([1, 0])
+    return check_words(terms, mask) + np.uint32([1, 0])
 
 
 def some_shares(secret, threshold, points, bad):

@@ -19,7 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from choral.backends.flower.api import Api, key_bytes, signed
 from choral.backends.flower.parcels import KIND, parcel
-from choral.backends.relay import FRAME
+from choral.backends.local_socket import FRAME
 from choral.core.ledger import Ledger
 from choral.core.messages import Call, Close, Final, Turn, encode
 from choral.deploy.home import AUTHORITY

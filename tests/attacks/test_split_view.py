@@ -3,10 +3,10 @@
 import pytest
 
 from choral.core.errors import SumError
-from choral.core.paths import Announcements
 from choral.core.vault import Vault
 from choral.deploy.root_log import RootLog
 from choral.server.round import Round
+from choral.trees.lists import Announcements
 from tests.protocol.world import FIRST, World
 
 ENROLLED, CALLED, COLLUDER = 12, range(10), 9
@@ -15,9 +15,9 @@ ENROLLED, CALLED, COLLUDER = 12, range(10), 9
 def split_round(group):
     """A world and its round, in which these devices were shown another ν of the colluder, and so another root."""
     world = World(devices=ENROLLED, trees=True)
-    muster = world.muster(FIRST, CALLED)
-    round = Round(muster, world.model.tobytes())
-    other = Announcements(world.terms, FIRST, {**muster.nonces, COLLUDER: bytes(16)}, world.model.tobytes())
+    readiness = world.readiness(FIRST, CALLED)
+    round, model = Round(readiness, world.model.tobytes()), world.model.tobytes()
+    other = Announcements(world.terms, FIRST, {**readiness.nonces, COLLUDER: bytes(16)}, model, world.terms.lists.tree)
     for number, frame in round.outbox().items():
         shown = other[number] if number in group else frame
         round.receive(number, world.devices[number].answer(shown))

@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-from choral.core.bonds import Bond, edge_key
 from choral.core.errors import TrustError
-from choral.core.keys import Identity, PairSecret, fingerprint, unseal
-from choral.core.masks import add_masks, pair_masks, ring, self_mask
+from choral.core.keys import Identity, PairSecret, fingerprint, pair_of_turn
+from choral.core.masks import add_masks, pair_mask, ring, self_mask
 from choral.core.messages import Close, Gather, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
 from choral.core.plan import SecureSum
-from choral.core.ratchet import pair_of_turn
-from choral.core.shares import join
-from choral.core.terms import Cohort, context_of
+from choral.core.terms import Bond, Cohort, context_of
 from choral.core.vault import Vault
+from choral.server.secrets import join, unseal
 from tests.protocol.world import World
 
 FOUR = SecureSum(cohort=4, smallest_sum=4, threshold=3, colluders=1)
@@ -63,7 +61,7 @@ def pairs_in(memory, terms, turn):
 
 def edge_of(pair, context):
     """What the victim laid down of the pair's mask, if these were its secrets."""
-    return fingerprint(edge_key(pair_masks(pair, context)), context)
+    return fingerprint(pair_mask(pair, context).key, context)
 
 
 def opened(world, tape, memory, turn):
@@ -87,7 +85,7 @@ def opened(world, tape, memory, turn):
         fits = [pair for pair in ways if edge_of(pair, cohort.context) == bond.edge]
         if not fits:
             return None
-        masks += pair_masks(fits[0], cohort.context)
+        masks.append(pair_mask(fits[0], cohort.context))
     found = np.frombuffer(words, ring(terms.codec.word_bits)).copy()
     add_masks(found, [mask.undone() for mask in masks])
     return terms.codec.decode(found, terms.parameters, count=1)

@@ -7,6 +7,7 @@ import pytest
 from choral.config.toml import to_toml
 from choral.core.errors import PlanError, TrustError
 from choral.core.messages import AGREEING, LISTING, VERSION
+from choral.core.terms import WHOLE
 from choral.deploy.agent import Agent
 from choral.deploy.approving import approve
 from choral.deploy.enrolment import enrol
@@ -100,7 +101,7 @@ def test_hybrid_keys_with_a_card_that_does_not_offer_them_are_refused(consortium
 
 
 def test_a_site_without_ml_kem_offers_nothing_and_takes_no_such_study(consortium, tmp_path, monkeypatch):
-    for room in ("choral.deploy.home", "choral.core.hybrid"):
+    for room in ("choral.deploy.home", "choral.core.keys"):
         monkeypatch.setattr(f"{room}.available", lambda: False)
     assert Home.join(tmp_path / "old", consortium.invitation, "moor").card().offers == ()
     assert refusal(consortium, consortium.study / "study.toml").code == "CH611"
@@ -136,8 +137,8 @@ def test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_wo
     with monkeypatch.context() as small:
         small.setattr("choral.run.agreement.WHOLE_LISTS", 2)
         study = enrol(consortium.study, cards)
-        assert study.file.protocol == LISTING and study.trees and study.terms.trees and not study.hybrid
-        assert study.terms.roster_digest == study.terms.tree.root != study.roster.digest
+        assert study.file.protocol == LISTING and study.trees and study.terms.lists is not WHOLE and not study.hybrid
+        assert study.terms.roster_digest == study.terms.lists.tree.root != study.roster.digest
         error = refusal(consortium, consortium.study / "study.toml")
         assert error.code == "CH610" and "too many devices for others" in str(error)
         home = consortium.homes["hill"]
@@ -148,10 +149,10 @@ def test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_wo
             consortium.tables["hill"],
             record=True,
         )
-        assert home.vault().memory.roster == study.terms.tree.root
+        assert home.vault().memory.roster == study.terms.lists.tree.root
         log = root_log_of(home)
         log.check(log)
-        assert (log.roster, log.roots) == (study.terms.tree.root.hex(), ())
+        assert (log.roster, log.roots) == (study.terms.lists.tree.root.hex(), ())
     # A study of three devices can't say that it is too large for better keys.
     with pytest.raises(PlanError, match=r"CH204 .*lists as trees for 3 devices"):
         Agreement.read(consortium.study / "study.toml")

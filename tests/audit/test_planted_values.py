@@ -14,7 +14,7 @@ from choral.cli import main
 from choral.config import job_of, parse
 from choral.core.errors import ChoralError
 from choral.record import read_run
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 from choral.run.planning import settle
 from choral.tables.sources import load
 from tests.run.small import SETTINGS

@@ -19,7 +19,7 @@ from choral.cli import training
 from choral.config import job_of
 from choral.engine.compiled import CompiledEngine
 from choral.record import read_run
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 from choral.run.folder import RunFolder
 from choral.run.planning import settle
 from choral.run.runs import Run

@@ -5,7 +5,7 @@ import struct
 import threading
 from pathlib import Path
 
-from choral.backends import relay
+from choral.backends import local_socket
 
 _ITEM = struct.Struct("<IQ")
 
@@ -47,7 +47,7 @@ def lend(folder, transport):
             end.set()
             return b""
 
-        relay.serve(folder / "lent", answer, stop=end)
+        local_socket.serve(folder / "lent", answer, stop=end)
 
 
 def fail(*_):
@@ -64,7 +64,7 @@ class Lent:
         self._door, self._patience = folder / "lent", patience
 
     def _ask(self, request):
-        return relay.ask(self._door, request, timeout=self._patience)
+        return local_socket.ask(self._door, request, timeout=self._patience)
 
     def expect(self, ids, *, deadline):
         self._ask(b"E" + json.dumps({"ids": list(ids), "deadline": deadline}).encode())

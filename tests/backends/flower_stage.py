@@ -17,7 +17,7 @@ import httpx
 import pytest
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.backends.flower import control, processes
 from choral.backends.flower.control import Control, public_key
 from choral.backends.flower.gate import Gate
@@ -142,9 +142,9 @@ class Stage:
         (home / "node.key").chmod(0o600)
 
         def answer(request):
-            return self.ids[number].encode() if request[:1] == relay.HELLO else self.answers[number](request[1:])
+            return self.ids[number].encode() if request[:1] == local_socket.HELLO else self.answers[number](request[1:])
 
-        door = threading.Thread(target=relay.serve, args=(home / "door", answer), kwargs={"stop": self.end})
+        door = threading.Thread(target=local_socket.serve, args=(home / "door", answer), kwargs={"stop": self.end})
         door.start()
         self._doors.append(door)
         return public

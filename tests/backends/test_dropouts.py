@@ -2,7 +2,7 @@
 
 import pytest
 
-from choral.backends.dropouts import drops_out
+from choral.backends.wire import drops_out
 from choral.core.messages import Turn
 
 

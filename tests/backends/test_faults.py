@@ -117,9 +117,9 @@ def test_the_same_seed_gives_the_same_faults():
     def arrivals(seed):
         world = World(SIX, devices=7)
         transport = Watched(world, Faults(seed=seed, loss=0.2, delay=0.2, repeat=0.2, disorder=1.0))
-        muster = world.muster()
+        readiness = world.readiness()
         return [
-            [number for number, _ in transport.exchange(muster.outbox() or dict.fromkeys(range(7), b"x"))]
+            [number for number, _ in transport.exchange(readiness.outbox() or dict.fromkeys(range(7), b"x"))]
             for _ in range(5)
         ]
 

@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
-from choral.backends import relay
-from choral.backends.dropouts import DroppingTransport, drops_out
+from choral.backends import local_socket
 from choral.backends.flower import processes
 from choral.backends.flower.children import Children
 from choral.backends.flower.node import LET_IN
 from choral.backends.flower.observe import Observed, observe
 from choral.backends.flower.reach import check_reach
+from choral.backends.wire import DroppingTransport, drops_out
 from choral.core.errors import DeploymentError
 from choral.core.messages import Turn
 from choral.deploy.certificates import node_key
@@ -171,7 +171,7 @@ def fifth(stage):
     secret, public = node_key()
     (home / "node.key").write_bytes(secret)
     stop, door = threading.Event(), home / "door"
-    serving = threading.Thread(target=relay.serve, args=(door, lambda _: b"fifth"), kwargs={"stop": stop})
+    serving = threading.Thread(target=local_socket.serve, args=(door, lambda _: b"fifth"), kwargs={"stop": stop})
     serving.start()
     with Children() as children:
 

@@ -23,9 +23,8 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 
 from choral.backends.flower import gate as gate_module
 from choral.backends.flower.control import public_key
-from choral.backends.flower.gate import Gate, Places
+from choral.backends.flower.gate import MOST_HANDED, PUSH_MESSAGE, PUSH_OBJECT, Gate, Places, Replies
 from choral.backends.flower.processes import free_address, with_wrong_clocks
-from choral.backends.flower.replies import MOST_HANDED, PUSH_MESSAGE, PUSH_OBJECT, Replies
 from choral.deploy.certificates import node_key
 from tests.backends.flower_stage import Listening
 from tests.backends.flower_stage import certificates as write_certificates

@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.backends.flower import grid as grid_module
 from choral.backends.flower.grid import GridTransport
 from choral.backends.flower.parcels import parcel, unpacked
@@ -28,7 +28,7 @@ class Node:
         self.frames = []
 
     def answer(self, request):
-        if request[:1] == relay.HELLO:
+        if request[:1] == local_socket.HELLO:
             return self.id.encode()
         self.frames.append(request[1:])
         return b"re:" + request[1:]
@@ -59,7 +59,7 @@ class FakeGrid:
         if not node.silent:
             request = unpacked(message.content)
             failed = Error(3, "Node Unavailable")
-            content = failed if node.error and request[:1] != relay.HELLO else parcel(node.answer(request))
+            content = failed if node.error and request[:1] != local_socket.HELLO else parcel(node.answer(request))
             self.replies[id] = (node.delay, Message(content, reply_to=message))
         return id
 
@@ -103,7 +103,7 @@ def test_everybody_answers_to_their_own_frame_and_nobody_waits_for_the_deadline(
     replies, took = exchange(transport, ALL)
     assert replies == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
     assert took < 15
-    assert [frame[:1] for _, frame, _ in grid.pushed].count(relay.HELLO) == 3  # asked once, in the beginning
+    assert [frame[:1] for _, frame, _ in grid.pushed].count(local_socket.HELLO) == 3  # asked once, in the beginning
 
 
 def test_a_silent_node_costs_one_deadline_and_the_others_go_on():
@@ -129,7 +129,7 @@ def test_a_deadline_is_counted_and_does_not_move_when_the_clock_is_set(days, mon
     monkeypatch.setattr(time, "time", lambda: right() + 86400 * days * (time.monotonic() > begin + 0.1))
     replies, took = exchange(transport, ALL)
     assert [number for number, _ in replies] == [0, 2] and 0.5 < took < 15
-    assert all(0 < ttl <= 0.5 + 60 for _, frame, ttl in grid.pushed if frame[:1] != relay.HELLO)
+    assert all(0 < ttl <= 0.5 + 60 for _, frame, ttl in grid.pushed if frame[:1] != local_socket.HELLO)
 
 
 def test_a_node_that_speaks_again_is_sent_its_frame_in_the_same_exchange(monkeypatch):
@@ -151,7 +151,7 @@ class Restarted(Node):
 
     def answer(self, request):
         answered = super().answer(request)
-        self.silent = request[:1] != relay.HELLO and len(self.frames) == 1
+        self.silent = request[:1] != local_socket.HELLO and len(self.frames) == 1
         return answered
 
 
@@ -206,7 +206,7 @@ def test_a_greeting_that_is_answered_late_is_answered(monkeypatch):
     slow = Node("b", delay=40)  # later than it is asked again: on a machine with a hundred others, everybody is slow
     transport, grid = transport_over(three(b=slow))
     assert transport.gather(3, patience=20) == {0, 1, 2}
-    asked = [id for id, frame, _ in grid.pushed if frame[:1] == relay.HELLO].count("b")
+    asked = [id for id, frame, _ in grid.pushed if frame[:1] == local_socket.HELLO].count("b")
     assert asked > 1 and next(grid.pulls) < 40 + 30
 
 
@@ -298,7 +298,9 @@ def test_a_node_that_is_no_device_of_the_study_is_left_alone():
     for _ in range(5):
         replies, took = exchange(transport, ALL)
         assert len(replies) == 3 and took < 15
-    assert [request for id, request, _ in grid.pushed if id == "stranger"] == [relay.HELLO]  # and asked only once
+    assert [request for id, request, _ in grid.pushed if id == "stranger"] == [
+        local_socket.HELLO
+    ]  # and asked only once
 
 
 def test_too_few_devices_are_named_when_patience_is_over():
@@ -318,7 +320,7 @@ def test_messages_expire_soon_after_their_exchange():
     transport, grid = transport_over(three(), deadline=5)
     transport.gather(3, patience=5)
     exchange(transport, ALL)
-    frames = [ttl for _, frame, ttl in grid.pushed if frame[:1] != relay.HELLO]
+    frames = [ttl for _, frame, ttl in grid.pushed if frame[:1] != local_socket.HELLO]
     assert all(5 < ttl <= 5 + 60 for ttl in frames)
 
 

@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 import choral
-from choral.backends.flower import bell, processes
+from choral.backends.flower import processes
+from choral.backends.flower.api import WAKE_UP
 from choral.backends.flower.control import Control
 from choral.backends.flower.node import LET_IN
 from choral.deploy.certificates import node_key
@@ -49,7 +50,7 @@ class Deployment:
 
     @property
     def bell(self):
-        return self.link.with_name(bell.NAME)
+        return self.link.with_name(WAKE_UP)
 
     def pids(self):
         return set().union(*(family(self.children.pid(name)) for name in PARTS))

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from choral.backends import loopback, relay
+from choral.backends import local_socket
 from choral.core.errors import DeploymentError
 from choral.record import read_run
 from tests.run.consortium import JOB, Consortium, Sockets, agents
@@ -21,7 +21,7 @@ class Door:
     def __init__(self, path):
         self.path, self.asked, self.stop = path, [], threading.Event()
         self.thread = threading.Thread(
-            target=relay.serve, args=(path, self.answer), kwargs={"stop": self.stop, "on_loopback": True}
+            target=local_socket.serve, args=(path, self.answer), kwargs={"stop": self.stop, "on_loopback": True}
         )
 
     def answer(self, request):
@@ -29,10 +29,10 @@ class Door:
         return request[::-1]
 
     def place(self):
-        return loopback.place_in(self.path)
+        return local_socket.port_in(self.path)
 
     def call(self):
-        return socket.create_connection((loopback.HOST, self.place().port), timeout=10)
+        return socket.create_connection((local_socket.HOST, self.place().port), timeout=10)
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def hello(request=b"H"):
 
 
 def test_requests_are_answered_and_the_file_is_for_its_owner_only(door):
-    assert relay.ask(door.path, b"abc", timeout=10) == b"cba"
+    assert local_socket.ask(door.path, b"abc", timeout=10) == b"cba"
     big = os.urandom(3 * 2**20)
-    assert relay.ask(door.path, big, timeout=10) == big[::-1]
+    assert local_socket.ask(door.path, big, timeout=10) == big[::-1]
     assert stat.S_IMODE(door.path.stat().st_mode) == 0o600 and stat.S_IMODE(door.path.parent.stat().st_mode) == 0o700
     assert len(door.place().secret) == 32
 
@@ -85,23 +85,23 @@ def test_the_door_is_on_loopback_only_and_its_file_goes_with_it(door):
     door.thread.join()
     assert not door.path.exists()
     with pytest.raises(DeploymentError, match="CH901"):
-        relay.ask(door.path, b"H", timeout=5)
+        local_socket.ask(door.path, b"H", timeout=5)
 
 
 @pytest.mark.parametrize("proof", [bytes(64), b"H" * 64, b"\xff" * 64], ids=["zeros", "letters", "ones"])
 def test_a_stranger_without_the_secret_gets_a_challenge_and_nothing_else(door, proof):
     with door.call() as stranger:
-        exactly(stranger, loopback.BYTES)
+        exactly(stranger, local_socket.PROOF_BYTES)
         stranger.sendall(proof + hello())
         assert rest(stranger) == b""
     assert door.asked == []
-    assert relay.ask(door.path, b"ab", timeout=10) == b"ba"
+    assert local_socket.ask(door.path, b"ab", timeout=10) == b"ba"
 
 
 def test_every_wrong_bit_of_a_proof_counts(door):
     for bit in (0, 127, 255):
         with door.call() as stranger:
-            challenge, mine = exactly(stranger, loopback.BYTES), bytes(loopback.BYTES)
+            challenge, mine = exactly(stranger, local_socket.PROOF_BYTES), bytes(local_socket.PROOF_BYTES)
             proof = bytearray(door.place().proof(b"choral loopback: caller", challenge, mine))
             proof[bit // 8] ^= 1 << bit % 8
             stranger.sendall(mine + proof + hello())
@@ -113,7 +113,7 @@ class Wiretap:
     """A port that passes one connection on to a door and keeps what went over it."""
 
     def __init__(self, path, place):
-        self.listens = socket.create_server((loopback.HOST, 0))
+        self.listens = socket.create_server((local_socket.HOST, 0))
         self.up, self.down, self.place = b"", b"", place
         path.write_text(f"{self.listens.getsockname()[1]}\n{place.secret.hex()}\n")
         path.chmod(0o600)
@@ -121,7 +121,7 @@ class Wiretap:
 
     def _pass(self):
         caller = self.listens.accept()[0]
-        with caller, socket.create_connection((loopback.HOST, self.place.port)) as door:
+        with caller, socket.create_connection((local_socket.HOST, self.place.port)) as door:
             self.down = exactly(door, 32)
             caller.sendall(self.down)
             self.up = exactly(caller, 64)
@@ -165,7 +165,7 @@ def test_the_doors_own_proof_does_not_serve_a_caller(door):
 def test_a_process_in_the_middle_at_another_port_is_not_believed_and_the_secret_never_travels(door, tmp_path):
     tap = Wiretap(tmp_path / "tapped", door.place())  # it has turned the file of a caller to its own port
     with pytest.raises(DeploymentError, match="CH901"):
-        relay.ask(tmp_path / "tapped", b"secret rows", timeout=5)
+        local_socket.ask(tmp_path / "tapped", b"secret rows", timeout=5)
     tap.listens.close()
     assert len(tap.up) == 64 and len(tap.down) == 32 and door.asked == []
     assert door.place().secret not in tap.up + tap.down and b"rows" not in tap.up
@@ -173,7 +173,7 @@ def test_a_process_in_the_middle_at_another_port_is_not_believed_and_the_secret_
 
 def test_an_impostor_at_the_port_gets_no_request(tmp_path):
     heard = []
-    with socket.create_server((loopback.HOST, 0)) as impostor:
+    with socket.create_server((local_socket.HOST, 0)) as impostor:
         path = tmp_path / "stale"
         path.write_text(f"{impostor.getsockname()[1]}\n{os.urandom(32).hex()}\n")
         path.chmod(0o600)
@@ -188,7 +188,7 @@ def test_an_impostor_at_the_port_gets_no_request(tmp_path):
         thread = threading.Thread(target=pretend)
         thread.start()
         with pytest.raises(DeploymentError, match="CH901"):
-            relay.ask(path, b"secret rows", timeout=5)
+            local_socket.ask(path, b"secret rows", timeout=5)
         thread.join()
     assert heard[1] == b"" and b"rows" not in heard[0]
 
@@ -199,37 +199,37 @@ def test_a_damaged_file_is_refused(tmp_path, text):
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(DeploymentError, match=r"CH901 .*damaged"):
-        relay.ask(path, b"H", timeout=5)
+        local_socket.ask(path, b"H", timeout=5)
 
 
 def test_a_file_that_others_can_read_is_not_used(door):
     door.path.chmod(0o640)
     with pytest.raises(DeploymentError, match=r"CH901 .*others can read its file"):
-        relay.ask(door.path, b"H", timeout=5)
+        local_socket.ask(door.path, b"H", timeout=5)
 
 
 def test_silent_strangers_take_no_callers_place_and_are_cut_off(door, monkeypatch):
-    monkeypatch.setattr(loopback, "PROVES", 0.5)
+    monkeypatch.setattr(local_socket, "PROVES", 0.5)
     with contextlib.ExitStack() as stack:
-        silent = [stack.enter_context(door.call()) for _ in range(2 * relay.CALLERS)]
-        assert relay.ask(door.path, b"ab", timeout=10) == b"ba"
-        assert all(len(rest(one)) == loopback.BYTES for one in silent)
+        silent = [stack.enter_context(door.call()) for _ in range(2 * local_socket.CALLERS)]
+        assert local_socket.ask(door.path, b"ab", timeout=10) == b"ba"
+        assert all(len(rest(one)) == local_socket.PROOF_BYTES for one in silent)
 
 
 def test_a_second_process_is_refused_but_a_dead_ones_file_is_replaced(door, tmp_path):
     before = door.place()
     with pytest.raises(DeploymentError, match="another process answers there already"):
-        relay.serve(door.path, bytes, on_loopback=True)
-    assert door.place() == before and relay.ask(door.path, b"ab", timeout=10) == b"ba"
+        local_socket.serve(door.path, bytes, on_loopback=True)
+    assert door.place() == before and local_socket.ask(door.path, b"ab", timeout=10) == b"ba"
     dead = Door(tmp_path / "home" / "other")
-    with socket.create_server((loopback.HOST, 0)) as gone:
+    with socket.create_server((local_socket.HOST, 0)) as gone:
         left = f"{gone.getsockname()[1]}\n{'00' * 32}\n"
     dead.path.write_text(left)
     dead.path.chmod(0o600)
     dead.thread.start()
     while dead.path.read_text() == left:
         time.sleep(0.01)
-    assert relay.ask(dead.path, b"ab", timeout=10) == b"ba" and dead.place().secret != bytes(32)
+    assert local_socket.ask(dead.path, b"ab", timeout=10) == b"ba" and dead.place().secret != bytes(32)
     dead.stop.set()
     dead.thread.join()
 
@@ -246,7 +246,7 @@ def test_a_study_runs_over_doors_on_loopback(tmp_path):
 
 
 def test_nothing_that_is_printed_of_a_door_shows_its_secret(tmp_path):
-    door, key = loopback.opened(tmp_path / "door")
+    door, key = local_socket.open_port(tmp_path / "door")
     door.close()
     assert str(key.port) in repr(key)
     assert key.secret.hex() not in repr(key) and repr(key.secret) not in repr(key)

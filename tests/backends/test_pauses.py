@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choral.backends.connecting import Pauses
 from choral.backends.flower import children, node
-from choral.backends.pauses import Pauses
 from choral.deploy import agent
 
 SCHEDULES = [(node.KNOCK, node.LONGEST), (children.PAUSE, children.LONGEST), (agent.SOON, agent.EVERY)]

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
+from choral.backends.connecting import connection, proxy_for
 from choral.backends.flower.reach import check_reach
-from choral.backends.proxies import connection, proxy_for
 from choral.core.errors import ConfigError, DeploymentError
 from choral.core.plan import SecureSum
 from tests.backends.flower_stage import Stage

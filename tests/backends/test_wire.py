@@ -7,10 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, UploadStore
+from choral.backends.wire import DroppingTransport, MemoryTransport, UploadStore, drops_out
 from choral.core.errors import SumError
-from choral.core.graph import sparse
+from choral.core.masks import sparse
 from choral.core.messages import Turn
 from tests.protocol.world import FIRST, SilentTransport, World
 

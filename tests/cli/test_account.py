@@ -5,9 +5,9 @@ import pytest
 
 import choral.cli as front
 from choral.accounting.account import account, several_rows
+from choral.accounting.proofs import Exposed, exposed
 from choral.cli import account as verb
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposed, Exposure
 from choral.record import ClaimOfSums
 
 FLAGS = {
@@ -38,7 +38,7 @@ def test_json_is_the_object_of_the_function(capsys):
     printed = json.loads(capsys.readouterr().out)
     numbers = {name.replace("-", "_"): value for name, value in FLAGS.items()}
     given = numbers | {"local_steps": 1, "sampling": "partition", "colluders": 2}
-    here, twice = several_rows(Exposure.of(**{name: given[name] for name in given if name != "delta"}), 1e-4)
+    here, twice = several_rows(exposed(**{name: given[name] for name in given if name != "delta"}), 1e-4)
     assert printed.pop("several") == {"rows": 5, "epsilon": here, "at_two_sites": twice}
     assert printed == account(**given).to_dict()
 
@@ -80,7 +80,7 @@ def test_no_epsilon_is_printed_smaller_than_it_is(noise, capsys):
     )
     proved, single = reported.proved, reported.dp_sgd
     numbers = {name.replace("-", "_"): value for name, value in FLAGS.items() if name != "delta"}
-    several = several_rows(Exposure.of(**numbers | {"noise": noise, "local_steps": 1}), 1e-4)
+    several = several_rows(exposed(**numbers | {"noise": noise, "local_steps": 1}), 1e-4)
     rows = [ClaimOfSums(rule="S5", epsilon=epsilon, certificate="", adversary="") for epsilon in several]
     true = [proved.against_everyone, *rows, proved.with_secure_sum, reported.paper, reported.paper_without_secure_sum]
     true += [single.as_printed, single.corrected]

@@ -7,7 +7,7 @@ import pytest
 import choral
 from choral.cli import main
 from choral.record import read_run
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 from tests.run.test_inquiry import frame
 
 TOML = """\

@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import choral
-from choral.cli import VERBS, main
+from choral.cli import VERBS, main, training
 from choral.core.errors import CODES, ChoralError, LedgerError, PlanError
 
 SOURCE = Path(choral.__file__).parents[1]  # which subprocesses are to run, wherever another choral is installed
@@ -78,7 +79,7 @@ def refuses(monkeypatch, error):
     def run(args):  # noqa: ARG001
         raise error
 
-    monkeypatch.setattr("choral.cli.demo.run", run)
+    monkeypatch.setattr("choral.cli.training.DEMO", replace(training.DEMO, run=run))
 
 
 def test_what_the_system_refuses_is_one_line_with_the_file_and_a_way_out(capsys, monkeypatch):
@@ -150,3 +151,23 @@ def test_every_public_name_is_there_and_documented():
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = choral.nothing
+
+
+def test_a_verb_of_the_lab_says_what_to_install_where_the_lab_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    monkeypatch.setattr("choral.cli.find_spec", lambda _: None)
+    assert main(["audit", "--case", "s1"]) == 2
+    assert capsys.readouterr().err == (
+        "CH106 choral audit is part of choral-lab. To get it, in a checkout of choral, run pip install ./lab.\n"
+    )
+    assert main(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "attack, audit, reproduce are part of choral-lab: in a checkout of choral, run pip install ./lab." in shown
+    assert main(["completion", "bash"]) == 0
+    assert "'audit')" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "place"), choral._MOVED.items())
+def test_a_name_that_moved_to_the_lab_says_where_it_is(name, place):
+    with pytest.raises(ImportError, match=f"choral.{name} is {place} now: run pip install ./lab"):
+        getattr(choral, name)

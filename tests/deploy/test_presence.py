@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.cli import main
 from choral.core.errors import DeploymentError
 from choral.deploy.agent import Agent
@@ -131,11 +131,11 @@ def test_a_site_that_waits_shows_until_when_the_server_waits_and_until_when_it_c
     home = waiting.copy(tmp_path).homes["hill"]
     assert "the server has not called this site yet" in said_by(home, capsys)
     with Agent(home) as agent:
-        assert bytes(agent.answer(relay.HELLO + b"2520")) == b"hill"
+        assert bytes(agent.answer(local_socket.HELLO + b"2520")) == b"hill"
         assert "until 20" in (said := said_by(home, capsys)) and "and gives up in 42 min" in said
         assert "the study can begin until 20" in said and "days left), when the certificate" in said
         for nonsense in (b"", b"-1", b"9" * 40, b"\x1b[2J", b"1e3", "٣".encode()):
-            agent.answer(relay.HELLO + nonsense)
+            agent.answer(local_socket.HELLO + nonsense)
         assert "and gives up in 42 min" in said_by(home, capsys)
-        agent.answer(relay.HELLO + b"0")
+        agent.answer(local_socket.HELLO + b"0")
     assert "the server gave up waiting at 20" in said_by(home, capsys)

@@ -1,4 +1,4 @@
-"""The cap of an approval in words, and a ledger's balances as they would be under other limits."""
+"""The cap of an approval in words, and a ledger's balance as it would be under other limits."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from choral.core.ledger import Charge, Ledger
 from choral.core.plan import Budget
 from choral.deploy import approving
 from choral.deploy.agent import Agent
-from choral.deploy.approving import balances_under, cap_in_words
+from choral.deploy.approving import balance_under, cap_in_words
 from choral.deploy.home import Policy
 from tests.run.consortium import Consortium, table
 
@@ -30,9 +30,9 @@ def test_the_cap_says_how_many_uploads_are_for_attempts_that_fail_and_rounds_eps
     assert "(the limit pays for no more, and each attempt that fails costs a round)" in said
 
 
-def test_without_a_ledger_balances_begin_empty_and_no_file_is_made(tmp_path):
-    empty = balances_under(LIMIT, 1.5, tmp_path / "a.ledger", device="hill")
-    assert (empty.everyone.epsilon, empty.everyone.limit, empty.everyone.charges) == (0.0, LIMIT, [])
+def test_without_a_ledger_a_balance_begins_empty_and_no_file_is_made(tmp_path):
+    empty = balance_under(LIMIT, 1.5, tmp_path / "a.ledger", device="hill")
+    assert (empty.epsilon, empty.limit, empty.charges) == (0.0, LIMIT, [])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -42,9 +42,9 @@ def test_other_limits_are_tried_in_memory_and_the_ledger_keeps_its_own(tmp_path)
         ledger.charge(Charge(rule="S1", plan="9f3c", round=1, event=Gaussian(mu=0.1)))
         spent = ledger.balance.epsilon
     before = path.read_bytes()
-    tried = balances_under(Budget(epsilon=9.0, delta=1e-5), None, path, device="hill")
-    assert (tried.everyone.limit.epsilon, len(tried.everyone.charges)) == (9.0, 1)
-    assert tried.everyone.epsilon == spent
+    tried = balance_under(Budget(epsilon=9.0, delta=1e-5), None, path, device="hill")
+    assert (tried.limit.epsilon, len(tried.charges)) == (9.0, 1)
+    assert tried.epsilon == spent
     assert path.read_bytes() == before and Ledger.read(path).balance.limit == LIMIT
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from choral.cli import main
-from choral.core.end_of_run import END
 from choral.core.errors import StorageError, TrustError
 from choral.core.ledger import Ledger
+from choral.core.signed import END
 from choral.deploy.enrolment import read_card
 from tests.run.consortium import Consortium
 

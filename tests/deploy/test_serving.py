@@ -7,14 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.cli import main
-from choral.core.end_of_run import committed
-from choral.core.envelope import REQUEST_HEAD
 from choral.core.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.core.ledger import Ledger
 from choral.core.messages import VERSION, Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
 from choral.core.plan import Budget
+from choral.core.signed import REQUEST_HEAD, committed
 from choral.core.terms import ENVELOPE_BYTES
 from choral.deploy.agent import Agent
 from choral.deploy.services import serve_study
@@ -433,11 +432,11 @@ def test_a_door_takes_what_the_studys_terms_allow_and_does_not_wait_for_more(con
     home, most = consortium.homes["hill"], 1 + REQUEST_HEAD + consortium.agreement.terms.frame_bytes
     assert most < 10_000  # a model of four numbers, and the records of three devices
     with agents({"hill": home}):
-        assert b"CH622" in relay.ask(
-            home.socket, relay.FRAME + bytes(most - 1), timeout=20
+        assert b"CH622" in local_socket.ask(
+            home.socket, local_socket.FRAME + bytes(most - 1), timeout=20
         )  # read, and not the server's
         with pytest.raises(DeploymentError, match=r"CH901"):
-            relay.ask(home.socket, relay.FRAME + bytes(most), timeout=20)
+            local_socket.ask(home.socket, local_socket.FRAME + bytes(most), timeout=20)
 
 
 # The end of a run

@@ -9,11 +9,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.accounting.calibrate import with_reserves
+from choral.accounting.proofs import exposed
+from choral.accounting.reserves import rounded_coin, with_reserves
 from choral.core.errors import PlanError, TrainingError
-from choral.core.exposure import Exposure
 from choral.core.plan import Plan, poisson_room
-from choral.core.poisson import rounded_coin
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, compiled_drawing, drawer_of, partition, poisson
 
@@ -231,7 +230,7 @@ def test_what_charges_pay_for_is_the_n_that_they_are_made_by_and_is_reached(**nu
     one = {
         name: getattr(plan, name) for name in ("local_steps", "rows", "batch", "noise", "clip", "sampling", "passes")
     }
-    charged = Exposure.of(rounds=plan.rounds, cohort=1, devices=1, **one).most_uses
+    charged = exposed(rounds=plan.rounds, cohort=1, devices=1, **one).uses(range(plan.rounds))
     uses = drawer_of(plan).uses(plan.rows)
     for number in range(plan.rounds):
         uses.count(batches_of(plan, number), number)

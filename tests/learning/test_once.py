@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from choral.accounting.reserves import rounded_coin
 from choral.core.codec import Codec, quantise, sensitivity
 from choral.core.errors import ChoralError
 from choral.core.plan import Plan, SecureSum
-from choral.core.poisson import rounded_coin
 from choral.learning import once
 from choral.learning.batches import drawer_of
 from choral.learning.models import Model, binary, linear, logistic, mlp, slopes

@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from choral.accounting.reserves import OWN_COIN, room_chance, rounded_coin
 from choral.core.plan import Plan
 from choral.core.plan.poisson_room import MOST_ROUNDED, OVERFLOW
-from choral.core.poisson import OWN_COIN, room_chance, rounded_coin
 from choral.learning.batches import poisson
 
 ULP = 2.0**-52  # one unit in the last place is at most so much of a number

@@ -220,7 +220,7 @@ PRICES: list[Mutant] = [
     bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
         "tests/learning/test_aligned_gradients.py::"
         "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
-    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.calibrate:with_reserves",
+    bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.reserves:with_reserves",
         "max(usual, needed)", "usual",
         "tests/privacy/test_calibrate.py::"
         "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),
@@ -228,16 +228,16 @@ PRICES: list[Mutant] = [
         "(1 - MOST_ROUNDED) * overflow", "overflow",
         "tests/learning/test_batches.py::"
         "test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches"),
-    bug("updates out of range in no charge", "choral.core.costs:Costs.charged_delta",
+    bug("updates out of range in no charge", "choral.core.entries:UploadCosts.charged_delta",
         "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
         "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
     bug("device with too many rows asked and charged", "choral.run.study:check_rows", "rows > MOST_ROWS", "False",
         "tests/run/test_inquiry.py::"
         "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
-    bug("turn of a sparse graph free of charge", "choral.core.costs:Costs.sum_event",
+    bug("turn of a sparse graph free of charge", "choral.core.entries:UploadCosts.sum_event",
         "self.charged_delta(1) + self.secure.failure", "self.charged_delta(1)",
         "tests/run/test_against.py::test_a_sparse_graph_takes_its_own_share_of_delta"),
-    bug("turns of a sparse graph in no statement", "choral.core.costs:Costs.epsilon_of_sums",
+    bug("turns of a sparse graph in no statement", "choral.accounting.costs:Costs.epsilon_of_sums",
         "part.rounds * self.secure.failure", "0.0", SPARSE),
     bug("turns of a sparse graph left out of the noise", "choral.run.planning:_with_noise",
         "budget.delta - rounds_each(plan) * secure.failure", "budget.delta", SPARSE),
@@ -248,9 +248,9 @@ PRICES: list[Mutant] = [
         "drawer_of(replace(plan, local_steps=1)).room(rows)", "plan.batch",
         "tests/learning/test_once.py::"
         "test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room"),
-    bug("least mu rounded down", "choral.core.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
+    bug("least mu rounded down", "choral.core.balance:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
         "tests/privacy/test_filter.py::test_the_least_mu_is_on_the_side_of_the_search_that_covers"),
-    bug("curve of a study taken at the better end of a piece", "choral.core.cover:least_mu",
+    bug("curve of a study taken at the better end of a piece", "choral.core.balance:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
     bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
@@ -261,10 +261,8 @@ PRICES: list[Mutant] = [
 
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
-COVER = "choral.core.cover:"
-LOST = (
-    "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
-)
+COVER = "choral.core.balance:"
+LOST = "tests/privacy/test_poisson.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 PROOFS: list[Mutant] = [
     bug(
         "whole updates with noise as narrow as their Gaussian",
@@ -297,14 +295,14 @@ PROOFS: list[Mutant] = [
     ),
     bug(
         "transforms that lose nothing",
-        "choral.core.loss_grid:Tilted.lost",
+        "choral.core.poisson:Tilted.lost",
         "math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most",
         "2 * math.exp(_TAIL) * most",
         LOST,
     ),
     bug(
         "one step's transform pays for all steps",
-        "choral.core.loss_grid:Composed.tilted",
+        "choral.core.poisson:Composed.tilted",
         "lost + count * error",
         "lost + error",
         LOST,
@@ -312,16 +310,16 @@ PROOFS: list[Mutant] = [
     bug(
         "moments without what floats lose",
         "choral.core.poisson:renyi",
-        "4 * loss_grid.UNIT * (2 * order - 1)",
-        "0 * loss_grid.UNIT * (2 * order - 1)",
+        "4 * UNIT * (2 * order - 1)",
+        "0 * UNIT * (2 * order - 1)",
         "tests/privacy/test_poisson.py::test_moments_of_a_step_are_never_below_the_exact_ones",
     ),
     bug(
         "losses rounded down to the grid",
-        "choral.core.loss_grid:of_step",
+        "choral.core.poisson:of_step",
         "probabilities[1:] += upper",
         "probabilities[1:] += upper * (1 - 1e-06)",
-        "tests/privacy/test_loss_grid.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
+        "tests/privacy/test_poisson.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
     ),
     bug(
         "a study compared with its price at the wrong ends",
@@ -491,7 +489,7 @@ APPROVALS: list[Mutant] = [
 ]
 
 # Frames that the server signs, answers that a card signs, and the gate.
-ENVELOPE, FORGED = "choral.core.envelope:", "tests/attacks/test_forged_frames.py::"
+ENVELOPE, FORGED = "choral.core.signed:", "tests/attacks/test_forged_frames.py::"
 HEADS, GATE = "tests/protocol/test_envelope.py::", "tests/backends/test_flower_gate.py::"
 SPEAKERS: list[Mutant] = [
     bug(
@@ -545,7 +543,7 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "an answer fits every request",
-        ENVELOPE + "answer_in",
+        "choral.server.speaker:answer_in",
         "head",
         "b''",
         HEADS + "test_an_answer_counts_for_its_request_and_of_its_device_alone",
@@ -581,28 +579,28 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "a node may push what is no reply",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "self._replied.get(said.reply_to_message_id) not in ('', said.message_id)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
         "a node may speak for the server",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "way != (request.node.node_id, SERVER)",
         "False",
         GATE + "test_a_node_pushes_replies_to_what_it_was_handed_and_nothing_else",
     ),
     bug(
         "names of objects as long as a node likes",
-        "choral.backends.flower.replies:Replies._is_reply",
+        "choral.backends.flower.gate:Replies._is_reply",
         "max(map(len, (said.message_id, *objects))) > _LONGEST_NAME",
         "False",
         GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
     ),
     bug(
         "a reply may be as long as it likes",
-        "choral.backends.flower.replies:Replies._is_piece",
+        "choral.backends.flower.gate:Replies._is_piece",
         "sum(sizes.values()) <= self._most_bytes",
         "True",
         GATE + "test_what_a_node_may_push_is_bounded_in_number_and_bytes",
@@ -634,7 +632,7 @@ SPEAKERS: list[Mutant] = [
 SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
 VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
 TERMS = VERIFIED + "test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found"
-PROBING = "choral.core.probing:"
+PROBING = "choral.probes.round:"
 WATCHED = (
     "tests/attacks/test_probes.py::"
     "test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender"
@@ -735,15 +733,14 @@ PAGES: list[Mutant] = [
         "a watched direction outside the sum check",
         PROBING + "AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))",
-        "adds_up({n: self.answers[n][: self.terms.probes] for n in included}, "
-        "self.expected(integers)[: self.terms.probes])",
+        "adds_up({n: self.answers[n][: self.probes] for n in included}, self.expected(integers)[: self.probes])",
         WATCHED,
     ),
     bug(
         "a watched direction unread in an opened turn",
         PROBING + "_fault",
         "asked.expected(integers).tolist() != asked.answers[number].tolist()",
-        "asked.expected(integers).tolist()[: terms.probes] != asked.answers[number].tolist()[: terms.probes]",
+        "asked.expected(integers).tolist()[: asked.probes] != asked.answers[number].tolist()[: asked.probes]",
         WATCHED,
     ),
     bug(
@@ -755,7 +752,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "a watched past that counts for nobody",
-        "choral.robust:Evidence.take",
+        "choral.probes.rules:Evidence.take",
         "device in seen.devices",
         "False",
         "tests/test_robust.py::test_a_quiet_push_is_named_by_its_watched_past_before_probes_alone_show_it",

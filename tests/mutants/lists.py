@@ -2,8 +2,7 @@
 
 from tests.mutants.catalogue import bug
 
-TREE, PART, SHOWN = "choral.core.tree:", "choral.core.roster_tree:", "choral.core.paths:Shown."
-MASKS = "choral.core.masks:"
+TREE, PART, SHOWN = "choral.trees.merkle:", "choral.trees.merkle:", "choral.trees.lists:Shown."
 TREES, MEMBERS = "tests/secagg/test_tree.py::", "tests/secagg/test_roster_tree.py::"
 PATHS = "tests/protocol/test_paths.py::"
 SUM, SUMS = "choral.server.uploads:RunningSum.", "tests/secagg/test_uploads.py::"
@@ -42,24 +41,24 @@ LISTS = [
         VECTORS),
     bug("ids that do not rise with numbers", SHOWN + "_check_distinct",
         "one.number < other.number and one.id < other.id", "True", VECTORS),
-    bug("the root of the cohort is not in ctx", MASKS + "tree_context",
+    bug("the root of the cohort is not in ctx", "choral.trees.lists:tree_context",
         'digest("tree context", config, roster, *turn, model, cohort)',
         'digest("tree context", config, roster, *turn, model)', VECTORS),
-    bug("the root of the roster is not in ctx", MASKS + "tree_context",
+    bug("the root of the roster is not in ctx", "choral.trees.lists:tree_context",
         'digest("tree context", config, roster, *turn, model, cohort)',
         'digest("tree context", config, *turn, model, cohort)', VECTORS),
-    bug("positions that are preferred", "choral.core.graph:Circle._circle",
+    bug("positions that are preferred", "choral.trees.lists:Circle._circle",
         "np.diff(words[order]).all()", "True",
         "tests/secagg/test_graph.py::test_words_that_are_equal_are_drawn_again_so_that_no_position_is_preferred"),
-    bug("two roots for a turn", "choral.core.paths:only_root",
+    bug("two roots for a turn", "choral.trees.lists:TreeLists.seen",
         "any(seen == turn and other != root for seen, other in known)", "False",
         PATHS + "test_a_second_root_for_a_turn_is_refused_also_where_the_first_was_not_taken"),
     bug("roots are forgotten", "choral.core.device:Device._pay", "self._root is not None", "False",
         PATHS + "test_roots_of_turns_that_were_paid_for_are_kept_over_a_restart_and_until_other_terms_are_approved"),
     bug("a whole list where lists are trees", "choral.core.device:Device._check_cohort",
-        "isinstance(message, Paths) != self.terms.trees", "False",
+        "not isinstance(message, lists.announcement)", "False",
         PATHS + "test_trees_and_whole_lists_have_different_terms_and_neither_takes_the_others_message"),
-    bug("strangers among the dropped", "choral.core.paths:PartOfCohort.may_hold",
+    bug("strangers among the dropped", "choral.trees.lists:PartOfCohort.may_hold",
         "all((number < self.terms.enrolled for number in numbers))", "True",
         PATHS + "test_a_drop_list_may_name_strangers_but_nobody_who_is_not_enrolled"),
     bug("roots that nobody signed", "choral.deploy.root_log:RootLog.check",

@@ -6,12 +6,12 @@ removes one fix, and a test that fails with it, shows the same.
 
 from tests.mutants.catalogue import LOCAL, Mutant, bug
 
-GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
+GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.local_socket:"
 CODE, SIGNATURES, SIGNED = "choral.deploy.home:", "choral.run.folder:", "choral.report.signed:"
-READER, COSTS = "choral.record.reader:", "choral.core.costs:Costs."
+READER, COSTS = "choral.record.reader:", "choral.accounting.costs:Costs."
 KEYS, VAULT = "choral.core.keys:Bundle.", "choral.core.vault:Vault."
 
-TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_relay.py::"
+TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_local_socket.py::"
 STRANGERS, FORGED = "tests/backends/test_flower_strangers.py::", "tests/run/test_forged_runs.py::"
 OWN_CODE, SITE = "tests/run/test_code.py::", "tests/deploy/test_site.py::"
 
@@ -29,7 +29,7 @@ REVIEWED: list[Mutant] = [
         "tests/deploy/test_register.py::"
         "test_neither_another_order_of_rows_nor_another_name_of_the_file_hides_the_table"),
     bug("an approval without its table", "choral.deploy.home:Home.approved_holdings",
-        "pinned.check_table(held.table, approval.table, data=Path(approval.data))", "",
+        "check_table(held.table, approval.table, data=Path(approval.data))", "",
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_that_has_not_does_not"),
     bug("numbers of an update that no list of releases names", "choral.run.runs:Run.outcome",
@@ -71,7 +71,7 @@ REVIEWED: list[Mutant] = [
     # P3: other users of the machine
     bug("a door that others can open", RELAY + "listening", "path.chmod(0o600)", "path.chmod(0o666)",
         TO_THE_DOOR + "test_only_this_user_can_open_the_door"),
-    bug("a task's token on a command line", "choral.backends.flower.tasks:work", "do(task.token)",
+    bug("a task's token on a command line", "choral.backends.flower.conducting:work", "do(task.token)",
         "(__import__('subprocess').Popen([sys.executable, '-c', 'import time; time.sleep(60)', '--token', task.token]),"
         " do(task.token))[1]",
         STRANGERS + "test_no_token_or_secret_stands_on_a_command_line_while_a_run_is_under_way"),
@@ -84,10 +84,10 @@ REVIEWED: list[Mutant] = [
         "self._bound.get(was.node) != claimed", "False",
         "tests/backends/test_flower_grid.py::"
         "test_a_node_is_the_device_of_its_key_whatever_it_says_and_whoever_comes_first"),
-    bug("an unsigned READY is believed", "choral.core.findings:Findings.proves",
+    bug("an unsigned READY is believed", "choral.server.findings:Findings.proves",
         "self.terms.whole.bundles[sender].check(message.signature, *fields)", "",
         "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved"),
-    bug("a refusal that is not signed", "choral.core.findings:signed_refusal",
+    bug("a refusal that is not signed", "choral.core.signed:signed_refusal",
         "identity.sign(*refusal_fields(turn, code, cause))",
         "bytes(64)", "tests/protocol/test_device.py::test_every_refusal_is_signed_and_says_whose_doing_it_was"),
     # P6: forged runs
@@ -125,7 +125,7 @@ REVIEWED: list[Mutant] = [
     bug("a message that lives for ever", RELAY + "ask", "not 0 < timeout <= MOST_SECONDS", "False",
         "tests/backends/test_flower_processes.py::"
         "test_a_message_that_lives_for_ever_is_refused_and_the_relay_goes_on"),
-    bug("drafts of killed processes stay", "choral.core.durable:_sweep", "path.with_name(left).unlink()", "",
+    bug("drafts of killed processes stay", "choral.core.sealed:_sweep", "path.with_name(left).unlink()", "",
         "tests/privacy/test_durable.py::test_what_a_killed_process_left_of_a_file_is_gone_with_the_next_write"),
     bug("a run's name that leads out of its folder", "choral.run.agreement:check_run",
         'not re.fullmatch("[0-9A-Za-z_-]{1,64}", run)', "False",

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from choral.accounting.proofs import against_everyone
+from choral.accounting.words import words_of
 from choral.core.errors import PlanError
 from choral.core.exposure import exposure_of
-from choral.core.mechanisms import against_everyone, mechanism_of
 from choral.core.plan import Plan, SecureSum
 from choral.core.plan.units import DEVICE, PERSON, RECORD, UNITS, unit_of
 from choral.learning.models import logistic
@@ -28,7 +29,7 @@ def test_a_new_unit_has_its_proofs_its_training_and_its_digest_from_its_one_valu
     persons = replace(part, unit="person")
     assert against_everyone(part).adjacency == "one household replaced (at most 2 rows)"
     assert against_everyone(part).event == against_everyone(persons).event
-    assert "per household" in mechanism_of(households).described(households)
+    assert "per household" in words_of(households).described(households)
     assert model_of_units(logistic(3, 2), households).shape == (2, 5)  # of a row: 3 features, its label, if it is used
     assert households.to_dict()["unit"] == "household"
     assert Plan.from_dict(households.to_dict()) == households

@@ -12,7 +12,7 @@ import numpy as np
 
 import choral
 from choral.accounting.calibrate import most_rounds, smallest_noise
-from choral.core.costs import Costs
+from choral.accounting.costs import Costs
 from choral.core.errors import ChoralError
 from choral.core.plan import Budget, Plan, SecureSum
 

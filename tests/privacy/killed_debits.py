@@ -1,7 +1,7 @@
 """Kills a process that charges a ledger, over and over, at every step: `killed_debits.py FOLDER TIMES SEED`.
 
 Each child opens the ledger, charges it twice and says "sent" after each charge. It is ended by a real SIGKILL: before a
-chosen line of chain.py or ledger.py, in the middle of a write, or by a killer outside at a random moment.
+chosen line of sealed.py or ledger.py, in the middle of a write, or by a killer outside at a random moment.
 """
 
 import json
@@ -12,14 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-from choral.core import chain, durable, ledger
+from choral.core import ledger, sealed
 from choral.core.errors import LedgerError
 from choral.core.events import Gaussian
 from choral.core.ledger import Charge, Ledger
 from choral.core.plan import Budget
 
 LIMIT = Budget(epsilon=1000.0, delta=1e-5)
-FILES = {chain.__file__, durable.__file__, ledger.__file__}
+FILES = {sealed.__file__, sealed.__file__, ledger.__file__}
 
 
 def die() -> None:

@@ -10,9 +10,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 import choral.accounting.account as module
 from choral.accounting.account import account
+from choral.accounting.proofs import Exposed, exposed
 from choral.core import poisson
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposed, Exposure
 
 from .oracles import brackets, gaussian_delta
 
@@ -65,7 +65,7 @@ def test_a_name_that_is_no_argument_is_refused():
 
 def test_what_is_left_out_has_its_usual_value():
     """A step size without a smoothness changes nothing, so that None stands for any."""
-    part = Exposure.of(**{name: value for name, value in PLAN.items() if name != "delta"})
+    part = exposed(**{name: value for name, value in PLAN.items() if name != "delta"})
     assert {name: getattr(part, name) for name in USUAL} == USUAL | {"step_size": 1.0}
     assert account(**PLAN, **USUAL) == account(**PLAN)
     apart = PLAN | {"sampling": "partition"}

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from choral.accounting.ledger_statement import statement_of
-from choral.core.balances import Balances
+from choral.core import exposure
+from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError
 from choral.core.events import Gaussian, Poisson, epsilon_of
@@ -22,21 +23,21 @@ def charge(number: int, *, plan: str = "study", event=EVERYONE, summed=SUMS) -> 
 
 
 def test_each_balance_composes_its_own_events():
-    both = Balances(device="a", limit=WIDE)
+    both = Balance(device="a", limit=WIDE)
     both.reserve(Reservation(rule="S2", plan="study", uploads=(EVERYONE,) * 3, summed=(SUMS,) * 3))
     for number in range(3):
         both.take(charge(number))
-    assert both.everyone.epsilon == epsilon_of([EVERYONE] * 3, DELTA)
-    assert both.sums.epsilon == epsilon_of([SUMS] * 3, DELTA)
+    assert both.epsilon == epsilon_of([EVERYONE] * 3, DELTA)
+    assert both.against(exposure.SUMS).spent() == epsilon_of([SUMS] * 3, DELTA)
 
 
 def test_an_upload_without_a_certificate_counts_in_full_with_the_secure_sum_too():
-    both = Balances(device="a", limit=WIDE)
+    both = Balance(device="a", limit=WIDE)
     both.take(charge(0))
     both.take(charge(1, event=Poisson(noise_multiplier=2.0, probability=0.1, steps=9), summed=None))
     sampled = Poisson(noise_multiplier=2.0, probability=0.1, steps=9)
-    assert both.sums.charges[1].event == sampled
-    assert both.sums.epsilon >= epsilon_of([SUMS, sampled], DELTA)
+    assert both.charges[1].uploads_against(exposure.SUMS)[0] == sampled
+    assert both.against(exposure.SUMS).spent() >= epsilon_of([SUMS, sampled], DELTA)
 
 
 @pytest.mark.parametrize(("limit", "sum_epsilon", "against"), [
@@ -44,36 +45,37 @@ def test_an_upload_without_a_certificate_counts_in_full_with_the_secure_sum_too(
     (Budget(epsilon=2.0, delta=DELTA), 4.0, "CH401.*against the server and all other devices together"),
 ])  # fmt: skip
 def test_either_limit_refuses_and_says_against_whom(limit, sum_epsilon, against):
-    both = Balances(device="a", limit=limit, sum_epsilon=sum_epsilon)
+    both = Balance(device="a", limit=limit, sum_epsilon=sum_epsilon)
     taken = 0
     with pytest.raises(LedgerError, match=against):
         for taken in range(20):
             both.take(charge(taken))
     assert 0 < taken < 20
-    assert len(both.everyone.charges) == len(both.sums.charges) == taken  # a refusal leaves both as they were
+    assert len(both.charges) == taken  # a refusal leaves both as they were
 
 
 def test_a_reservation_is_refused_by_either_limit_and_as_much_as_both_pay_for_is_affordable():
-    both = Balances(device="a", limit=WIDE, sum_epsilon=0.6)
+    both = Balance(device="a", limit=WIDE, sum_epsilon=0.6)
     many = Reservation(rule="S2", plan="study", uploads=(EVERYONE,) * 9, summed=(SUMS,) * 9)
     fits = both.affordable(many)
     assert epsilon_of([SUMS] * fits, DELTA) <= 0.6 < epsilon_of([SUMS] * (fits + 1), DELTA)
     with pytest.raises(LedgerError, match="CH401"):
         both.reserve(many)
     both.reserve(many.first(fits))
-    assert both.everyone.reserved == epsilon_of([EVERYONE] * fits, DELTA)
-    assert both.sums.reserved == epsilon_of([SUMS] * fits, DELTA)
+    assert both.reserved == epsilon_of([EVERYONE] * fits, DELTA)
+    assert both.against(exposure.SUMS).reserved == epsilon_of([SUMS] * fits, DELTA)
 
 
 def test_a_balance_of_sums_that_is_asked_for_late_is_the_one_that_was_kept_from_the_start():
-    early, late = Balances(device="a", limit=WIDE, sum_epsilon=3.0), Balances(device="a", limit=WIDE)
+    early, late = Balance(device="a", limit=WIDE, sum_epsilon=3.0), Balance(device="a", limit=WIDE)
     for both in (early, late):
         both.reserve(Reservation(rule="S2", plan="one", uploads=(EVERYONE,) * 2, summed=(SUMS,) * 2))
         both.take(charge(0, plan="one"))
         both.reserve(Reservation(rule="S2", plan="two", uploads=(EVERYONE,) * 3, summed=(SUMS,) * 3))
         both.release("two")
         both.take(charge(0, plan="three"))
-    assert late.sums.reserved == early.sums.reserved and late.sums.epsilon == early.sums.epsilon
+    assert late.against(exposure.SUMS).reserved == early.against(exposure.SUMS).reserved
+    assert late.against(exposure.SUMS).spent() == early.against(exposure.SUMS).spent()
 
 
 def test_the_file_keeps_both_figures_and_both_limits(tmp_path):

@@ -6,23 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from choral.accounting.calibrate import (
-    RULES,
-    calibrated,
-    loss_under,
-    most_draws,
-    most_rounds,
-    noise_for,
-    smallest_noise,
-    spendable,
-    with_reserves,
-    within_draws,
-)
+from choral.accounting.calibrate import RULES, calibrated, loss_under, most_rounds, noise_for, smallest_noise
+from choral.accounting.proofs import exposed
+from choral.accounting.reserves import most_draws, room_chance, rounded_coin, spendable, with_reserves, within_draws
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposure
 from choral.core.plan import Budget, Plan
 from choral.core.plan.poisson_room import MOST_ROUNDED
-from choral.core.poisson import room_chance, rounded_coin
 
 PLAN = {
     "rounds": 13,
@@ -50,7 +39,7 @@ PLAN = {
 def test_without_sampling_the_noise_lands_on_its_target(epsilon, delta, rule, rounds, passes, colluders):
     numbers = PLAN | {"rounds": rounds, "local_steps": 10 * passes, "colluders": colluders, "sampling": "partition"}
     noise = noise_for(epsilon=epsilon, delta=delta, rule=rule, **numbers)
-    reached = loss_under(rule, Exposure.of(**numbers, noise=noise)).epsilon(delta)
+    reached = loss_under(rule, exposed(**numbers, noise=noise)).epsilon(delta)
     assume(reached > 0)  # at such δ no noise at all is needed to speak of
     assert 0.999 <= reached / epsilon <= 1.0
 
@@ -59,7 +48,7 @@ def test_without_sampling_the_noise_lands_on_its_target(epsilon, delta, rule, ro
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2])
 def test_with_sampling_the_noise_lands_on_its_target(epsilon, delta):
     noise = noise_for(epsilon=epsilon, delta=delta, **PLAN)
-    reached = loss_under("proved", Exposure.of(**PLAN, noise=noise)).epsilon(delta)
+    reached = loss_under("proved", exposed(**PLAN, noise=noise)).epsilon(delta)
     assert 0.999 <= reached / epsilon <= 1.0
 
 
@@ -78,7 +67,7 @@ def test_the_papers_own_noise_comes_out_of_the_papers_rule():
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 @pytest.mark.parametrize("rule", ["proved", "paper"])
 def test_one_more_round_than_the_most_is_too_many(sampling, rule):
-    part = Exposure.of(**(PLAN | {"rounds": 1}), noise=0.02, sampling=sampling)
+    part = exposed(**(PLAN | {"rounds": 1}), noise=0.02, sampling=sampling)
     budget = Budget(epsilon=3.0, delta=1e-5)
     rounds = most_rounds(part, budget, rule)
     assert loss_under(rule, replace(part, rounds=rounds)).epsilon(1e-5) <= 3.0
@@ -86,7 +75,7 @@ def test_one_more_round_than_the_most_is_too_many(sampling, rule):
 
 
 def test_a_noise_too_small_for_one_round_says_what_is_reachable_and_what_would_do():
-    part = Exposure.of(**(PLAN | {"rounds": 1}), noise=0.0005, sampling="partition")
+    part = exposed(**(PLAN | {"rounds": 1}), noise=0.0005, sampling="partition")
     with pytest.raises(PlanError) as caught:
         most_rounds(part, Budget(epsilon=0.1, delta=1e-5))
     reachable = loss_under("proved", part).epsilon(1e-5)
@@ -103,7 +92,7 @@ def test_a_noise_too_small_for_one_round_says_what_is_reachable_and_what_would_d
 def test_a_bound_on_the_noise_makes_a_budget_unreachable_and_offers_fewer_rounds(sampling, epsilon):
     with pytest.raises(PlanError) as caught:
         noise_for(epsilon=epsilon, delta=1e-5, most_noise=0.03, sampling=sampling, **PLAN)
-    part = Exposure.of(**PLAN, noise=0.03, sampling=sampling)
+    part = exposed(**PLAN, noise=0.03, sampling=sampling)
     fewer = most_rounds(part, Budget(epsilon=epsilon, delta=1e-5))
     assert caught.value.code == "CH201"
     assert "noise at most 0.03" in caught.value.what
@@ -142,7 +131,7 @@ def test_budgets_and_plans_that_make_no_sense_are_refused(change, words):
 @pytest.mark.parametrize(("sampling", "delta"), [("poisson", 1e-300), ("partition", 1e-300), ("partition", 0.4)])
 def test_budgets_at_the_ends_of_the_range_have_their_noise(epsilon, delta, sampling):
     noise = noise_for(epsilon=epsilon, delta=delta, sampling=sampling, **PLAN)
-    reached = loss_under("proved", Exposure.of(**PLAN, noise=noise, sampling=sampling)).epsilon(delta)
+    reached = loss_under("proved", exposed(**PLAN, noise=noise, sampling=sampling)).epsilon(delta)
     assert reached <= epsilon
 
 

@@ -1,10 +1,11 @@
-"""The ledger's file: what counts as damage, what as an interrupted write, and when an append is durable."""
+"""The ledger's file: what counts as damage, what as an interrupted write, and when an append is sealed."""
 
 import errno
 import json
 import os
 import stat
 import subprocess
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.core import chain
-from choral.core.chain import Chain, Receipt, parse
+from choral.core import sealed
 from choral.core.errors import LedgerError, StorageError
+from choral.core.sealed import Chain, Receipt, parse
 
 HEADER = {"choral": "ledger", "version": 1}
 
@@ -22,7 +23,7 @@ HEADER = {"choral": "ledger", "version": 1}
 def written(folder: Path, *bodies: dict) -> Path:
     path = folder / "some.ledger"
     writer, _ = Chain.open(path, first=HEADER)
-    with writer:
+    with closing(writer):
         for body in bodies:
             writer.append(body)
     return path
@@ -81,7 +82,7 @@ def test_an_end_that_is_nested_deeper_than_any_line_is_damage(three_lines):
     with three_lines.open("ab") as file:
         file.write(b"0" * 64 + b' {"a":' + b"[" * 100_000)
     with pytest.raises(LedgerError, match="CH400"):
-        chain.read(three_lines)
+        sealed.read(three_lines)
 
 
 def test_lines_swapped_repeated_or_taken_out_are_damage(three_lines):
@@ -117,7 +118,7 @@ def test_a_file_cut_anywhere_gives_exactly_its_whole_lines(three_lines, zeros):
 def test_bytes_thrown_in_never_add_an_entry_or_lose_one_in_silence(at, noise):
     data = b""
     for body in (HEADER, {"round": 1}, {"round": 2}):
-        data += chain.line(data.splitlines()[-1][:64] if data else chain.START, body)
+        data += sealed.line(data.splitlines()[-1][:64] if data else sealed.START, body)
     at %= len(data) + 1
     try:
         lines = parse(data[:at] + noise + data[at:], "x")
@@ -132,7 +133,7 @@ def test_bytes_thrown_in_never_add_an_entry_or_lose_one_in_silence(at, noise):
 def test_a_sealed_line_that_is_no_json_object_is_damage():
     for body in (b"[]", b"7", b"{", b"", b"[" * 100_000):
         with pytest.raises(LedgerError, match="CH400"):
-            parse(chain.seal(chain.START, body) + b" " + body + b"\n", "x")
+            parse(sealed.seal(sealed.START, body) + b" " + body + b"\n", "x")
 
 
 def test_an_interrupted_line_is_cut_off_at_the_next_opening_and_the_chain_goes_on(three_lines):
@@ -140,7 +141,7 @@ def test_an_interrupted_line_is_cut_off_at_the_next_opening_and_the_chain_goes_o
     for length in range(1, 60, 7):
         three_lines.write_bytes(whole + whole[:length])
         writer, lines = Chain.open(three_lines)
-        with writer:
+        with closing(writer):
             assert (lines.torn, len(lines.bodies)) == (length, 3)
             assert three_lines.read_bytes() == whole
             assert writer.append({"round": 3}).entries == 4
@@ -150,7 +151,7 @@ def test_a_line_that_lacks_only_its_line_end_counts_and_gets_it(three_lines):
     whole = three_lines.read_bytes()
     three_lines.write_bytes(whole[:-1])
     writer, lines = Chain.open(three_lines)
-    with writer:
+    with closing(writer):
         assert (len(lines.bodies), lines.ended) == (3, False)
         assert three_lines.read_bytes() == whole
         writer.append({"round": 3})
@@ -162,7 +163,7 @@ def test_a_chain_cut_at_a_line_end_verifies_but_not_against_its_receipt(three_li
     writer.close()
     first, second, _ = three_lines.read_bytes().splitlines(keepends=True)
     three_lines.write_bytes(first + second)
-    assert len(chain.read(three_lines).bodies) == 2
+    assert len(sealed.read(three_lines).bodies) == 2
     for receipt in (
         lines.receipt,
         Receipt(entries=2, seal="f" * 64),
@@ -175,7 +176,7 @@ def test_a_chain_cut_at_a_line_end_verifies_but_not_against_its_receipt(three_li
 
 
 def test_a_line_with_a_receipt_that_lost_its_end_is_missed_and_nothing_is_cut_off(three_lines):
-    receipt = chain.read(three_lines).receipt
+    receipt = sealed.read(three_lines).receipt
     cut = three_lines.read_bytes()[:-20]
     three_lines.write_bytes(cut)
     with pytest.raises(LedgerError, match="CH402"):
@@ -185,15 +186,15 @@ def test_a_line_with_a_receipt_that_lost_its_end_is_missed_and_nothing_is_cut_of
 
 def test_making_a_ledger_never_replaces_one_that_another_process_has_just_made(three_lines, tmp_path):
     before = three_lines.read_bytes()
-    chain._create(three_lines, chain.line(chain.START, HEADER))
+    sealed._create(three_lines, sealed.line(sealed.START, HEADER))
     assert three_lines.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_receipt_of_any_earlier_line_is_continued(three_lines):
-    lines = chain.read(three_lines)
+    lines = sealed.read(three_lines)
     for number, seal in enumerate(lines.seals, start=1):
-        assert chain.read(three_lines, Receipt(entries=number, seal=seal)).receipt == lines.receipt
+        assert sealed.read(three_lines, Receipt(entries=number, seal=seal)).receipt == lines.receipt
 
 
 def test_a_ledger_that_vanished_is_not_made_anew_when_there_is_a_receipt(tmp_path):
@@ -240,7 +241,7 @@ def test_an_append_writes_then_flushes_then_returns_and_creation_flushes_the_fol
             calls.append("fsync folder" if on_folder else name)
             return real(*given)
 
-        monkeypatch.setattr(chain.os, name, spy)
+        monkeypatch.setattr(sealed.os, name, spy)
     writer, _ = Chain.open(tmp_path / "a", first=HEADER)
     assert calls == ["write", "fsync", "link", "fsync folder"]
     calls.clear()
@@ -258,7 +259,7 @@ def test_a_disk_that_fails_closes_the_chain_and_leaves_it_readable(three_lines, 
 
     writer, _ = Chain.open(three_lines)
     with monkeypatch.context() as patch:
-        patch.setattr(chain.os, failing, full)
+        patch.setattr(sealed.os, failing, full)
         with pytest.raises(StorageError, match="CH801"):
             writer.append({"round": 3})
     with pytest.raises(LedgerError, match="CH404"):
@@ -275,10 +276,10 @@ def test_short_writes_are_continued(three_lines, monkeypatch):
     real = os.write
     writer, _ = Chain.open(three_lines)
     with monkeypatch.context() as patch:
-        patch.setattr(chain.os, "write", lambda descriptor, data: real(descriptor, data[:5]))
+        patch.setattr(sealed.os, "write", lambda descriptor, data: real(descriptor, data[:5]))
         receipt = writer.append({"round": 3})
     writer.close()
-    assert chain.read(three_lines).receipt == receipt
+    assert sealed.read(three_lines).receipt == receipt
 
 
 def test_a_ledger_is_its_owners_alone_and_leaves_no_draft_behind(tmp_path):

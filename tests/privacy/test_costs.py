@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.core.costs import Costs
+from choral.accounting.costs import Costs
+from choral.accounting.proofs import with_secure_sum
 from choral.core.events import Gaussian, Poisson, epsilon_of
 from choral.core.exposure import exposure_of
-from choral.core.mechanisms import with_secure_sum
-from choral.core.mechanisms.integer_noise import MISSED
+from choral.core.mechanisms import MISSED
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.output.logs import _about
 from choral.run.runs import Run

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from choral.core import cover
+from choral.core import balance as balancing
 from choral.core.events import Gaussian, Poisson, Zcdp
 from choral.core.zcdp import gdp_log_delta
 
@@ -14,7 +14,7 @@ SLACK = 1e-7
 
 @pytest.mark.parametrize(("mu", "count"), [(0.05, 20), (0.3, 7), (2.0, 3)])
 def test_a_study_of_gaussians_counts_as_no_less_than_their_exact_sum(mu, count):
-    found = cover.least_mu(frozenset({(Gaussian(mu=mu), count)}), SLACK)
+    found = balancing.least_mu(frozenset({(Gaussian(mu=mu), count)}), SLACK)
     assert mu * math.sqrt(count) <= found <= 1.001 * mu * math.sqrt(count)
 
 
@@ -30,8 +30,8 @@ def test_the_least_mu_itself_covers_every_point_of_the_curve_and_is_no_less_than
     What is returned must cover. A millionth is added on purpose; the middle of the search's last bracket, which does
     not cover, must not pass for it.
     """
-    found = cover.least_mu(frozenset(uploads), SLACK)
-    epsilons, deltas = cover.curve_of(frozenset(uploads), SLACK)
+    found = balancing.least_mu(frozenset(uploads), SLACK)
+    epsilons, deltas = balancing.curve_of(frozenset(uploads), SLACK)
 
     def short(mu):
         gaussian = np.exp([gdp_log_delta(epsilon / mu, mu) for epsilon in epsilons[1:]])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from choral.core.entries import SUMS, Charge, Reservation
+from choral.core.entries import Charge, Reservation
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Poisson
-from choral.core.rules import EVERYONE
+from choral.core.exposure import EVERYONE, SUMS
 
 LARGE, SMALL = Gaussian(mu=0.2), Gaussian(mu=0.1)
 SAMPLED = Poisson(noise_multiplier=2.0, probability=0.1, steps=3)
@@ -28,10 +28,10 @@ def test_a_reservation_writes_equal_uploads_once_with_their_number():
 
 
 def test_a_server_that_sees_sums_counts_the_smaller_event_where_one_is_proved():
-    assert (CHARGE.of_sums.event, CHARGE.of_sums.adversary, CHARGE.adversary) == (SMALL, SUMS, EVERYONE)
+    assert (CHARGE.uploads_against(SUMS), CHARGE.uploads_against(EVERYONE)) == ((SMALL,), (LARGE,))
     alone = Charge(rule="S1", plan="a", round=1, event=LARGE)
-    assert alone.of_sums.event == LARGE
-    assert THREE.of_sums.uploads == THREE.summed and THREE.of_sums.summed == ()
+    assert alone.uploads_against(SUMS) == (LARGE,)
+    assert (THREE.uploads_against(SUMS), THREE.uploads_against(EVERYONE)) == (THREE.summed, THREE.uploads)
 
 
 def test_a_part_of_a_reservation_keeps_both_events_of_its_uploads():

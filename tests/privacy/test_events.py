@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choral.accounting.conversions import convert
 from choral.core import events
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
-from choral.core.zcdp import convert, gdp_epsilon
+from choral.core.zcdp import gdp_epsilon
 
 sizes = st.floats(0.01, 3.0)
 exact = st.one_of(

@@ -1,9 +1,12 @@
 """One device's part of a plan: uses, steps, honest noises and stretches, by hand."""
 
+import itertools
+
 import pytest
 
+from choral.accounting.proofs import exposed, lipschitz, rounds_each
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposure, exposure_of, rounds_each
+from choral.core.exposure import exposure_of
 from choral.core.plan import Plan, SecureSum
 
 NUMBERS = {
@@ -19,29 +22,30 @@ NUMBERS = {
     ],
 )
 def test_the_most_used_record_of_a_partition_is_counted_round_by_round(passes, uses):
-    part = Exposure.of(**NUMBERS, sampling="partition", passes=passes)
-    assert [part.uses_after(rounds) for rounds in range(7)] == uses and part.most_uses == uses[-1]
+    part = exposed(**NUMBERS, sampling="partition", passes=passes)
+    assert [part.uses(range(rounds)) for rounds in range(7)] == uses
+    assert [part.uses(range(one, one + 1)) for one in range(6)] == [b - a for a, b in itertools.pairwise(uses)]
 
 
 def test_steps_multiplier_and_sampling_follow_from_the_numbers():
-    part = Exposure.of(**NUMBERS)
-    assert (part.steps, part.noise_multiplier, part.sampled) == (18, 0.5 * 20 / 2.0, True)
-    assert not Exposure.of(**{**NUMBERS, "batch": 100}).sampled
+    part = exposed(**NUMBERS)
+    assert (part.noise_multiplier, part.sampled) == (0.5 * 20 / 2.0, True)
+    assert not exposed(**{**NUMBERS, "batch": 100}).sampled
 
 
 def test_the_noises_of_those_who_collude_or_drop_out_do_not_count_and_without_a_secure_sum_only_ones_own():
-    assert Exposure.of(**NUMBERS, colluders=1, dropouts=2).honest_noises == 2
-    assert Exposure.of(**NUMBERS, secure_sum=False).honest_noises == 1
+    assert exposed(**NUMBERS, colluders=1, dropouts=2).honest_noises == 2
+    assert exposed(**NUMBERS, secure_sum=False).honest_noises == 1
     with pytest.raises(PlanError, match="CH204 3 colluders and 2 drop-outs leave none of 5 in the cohort"):
-        Exposure.of(**NUMBERS, colluders=3, dropouts=2)
+        exposed(**NUMBERS, colluders=3, dropouts=2)
 
 
 def test_a_step_stretches_by_1_plus_step_size_times_smoothness_unless_the_loss_is_convex():
     known = {**NUMBERS, "step_size": 0.5, "smoothness": 2.0}
-    assert Exposure.of(**known).lipschitz == 2.0
-    assert Exposure.of(**known, convex=True).lipschitz == 1.0
-    assert Exposure.of(**{**known, "step_size": 2.0}, convex=True).lipschitz == 5.0  # 2·2 is beyond 2
-    assert Exposure.of(**NUMBERS).lipschitz is None
+    assert lipschitz(exposed(**known)) == 2.0
+    assert lipschitz(exposed(**known, convex=True)) == 1.0
+    assert lipschitz(exposed(**{**known, "step_size": 2.0}, convex=True)) == 5.0  # 2·2 is beyond 2
+    assert lipschitz(exposed(**NUMBERS)) is None
 
 
 def test_a_device_takes_its_turns_rounded_up_and_its_own_rows_count():

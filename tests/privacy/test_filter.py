@@ -6,15 +6,16 @@ import mpmath
 import numpy as np
 import pytest
 
+from choral.accounting.conversions import gdp_mu, rho_for
 from choral.accounting.ledger_statement import statement_of
-from choral.core import cover
+from choral.core import balance as balancing
 from choral.core.balance import LEAK
 from choral.core.errors import LedgerError
 from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
+from choral.core.exposure import EVERYONE
 from choral.core.ledger import Balance, Charge, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.poisson import curve
-from choral.core.zcdp import gdp_mu, rho_for
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
 STEP = gdp_mu(2.0, 1e-5) / math.sqrt(6) * (1 - 1e-9)  # six of these Gaussians fill the limit: μ = 0.2047
@@ -150,12 +151,12 @@ def test_a_tiny_question_that_is_reserved_with_a_study_adds_nothing_and_a_later_
     balance = Balance(device="a", limit=LIMIT)
     balance.reserve(study("one", quiet))
     alone = balance.reserved
-    assert alone <= balance.epsilon_with(tiny) < alone + 1e-3
+    assert alone <= balance.against(EVERYONE).with_study("", (tiny,))[0] < alone + 1e-3
     balance.take(upload(1, quiet, plan="one"))
-    first = balance.epsilon_with(tiny)
+    first = balance.against(EVERYONE).with_study("", (tiny,))[0]
     assert alone < first < 1.005 * alone
     balance.take(upload(1, tiny, plan="question"))
-    assert balance.epsilon_with(tiny) == pytest.approx(first, abs=1e-6)
+    assert balance.against(EVERYONE).with_study("", (tiny,))[0] == pytest.approx(first, abs=1e-6)
 
 
 @pytest.mark.parametrize("event", [Gaussian(mu=0.05), Zcdp(rho=0.001), Skellam(l1=40.0, l2=20.0, variance=4e4)])
@@ -169,15 +170,15 @@ def test_what_adds_up_by_itself_costs_the_same_in_any_number_of_studies(event):
     assert alone.reserved == epsilon_of([event] * 10, LIMIT.delta) <= many.reserved < 1.006 * alone.reserved
 
 
-@pytest.mark.parametrize("points", [cover.POINTS, 12])
+@pytest.mark.parametrize("points", [balancing.POINTS, 12])
 @pytest.mark.parametrize("z, q", [(0.7, 0.02), (1.0, 0.1), (2.0, 0.5)])
 def test_a_covering_gaussian_is_nowhere_better_than_the_study(z, q, points, monkeypatch):
     # The curve of one sampled step by an integral of its own, at points that are not those of the search: between a few
     # of them the curves fall far, so that only rounding up holds everywhere.
-    monkeypatch.setattr(cover, "POINTS", points)
-    cover.least_mu.cache_clear()
+    monkeypatch.setattr(balancing, "POINTS", points)
+    balancing.least_mu.cache_clear()
     slack = 1e-7
-    mu = cover.least_mu(frozenset({(Poisson(noise_multiplier=z, probability=q, steps=1), 1)}), slack)
+    mu = balancing.least_mu(frozenset({(Poisson(noise_multiplier=z, probability=q, steps=1), 1)}), slack)
     x = np.linspace(-1 - 12 * z, 1 + 12 * z, 200_001)
     at = {
         side: np.exp(-0.5 * ((x - side) / z) ** 2) * (x[1] - x[0]) / math.sqrt(2 * math.pi) / z for side in (-1, 0, 1)
@@ -190,7 +191,7 @@ def test_a_covering_gaussian_is_nowhere_better_than_the_study(z, q, points, monk
         covered = (1 - slack) * (phi[0] - math.exp(epsilon) * phi[1]) + slack
         assert true <= covered * (1 + 1e-9)
         tight = max(tight, true / covered)
-    cover.least_mu.cache_clear()
+    balancing.least_mu.cache_clear()
     assert tight > 0.9 or points == 12  # and not by being far too large
 
 
@@ -198,8 +199,8 @@ def test_the_least_mu_is_on_the_side_of_the_search_that_covers():
     """Its own inequality, at its own points, with 40 digits: a μ that is too small by a millionth fails it."""
     uploads, slack = frozenset({(Poisson(noise_multiplier=1.0, probability=0.1, steps=1), 1)}), 1e-7
     mu, (epsilons, deltas) = (
-        mpmath.mpf(cover.least_mu(uploads, slack)),
-        curve({(1.0, 0.1): 1}, mu=0.0, least=slack, points=cover.POINTS),
+        mpmath.mpf(balancing.least_mu(uploads, slack)),
+        curve({(1.0, 0.1): 1}, mu=0.0, least=slack, points=balancing.POINTS),
     )
 
     def covers(mu):
@@ -233,7 +234,7 @@ def test_an_unused_reservation_is_given_back_unless_others_were_charged_beside_i
 def test_a_limit_that_is_lowered_after_a_reservation_stops_the_study_at_the_lower_one():
     balance = Balance(device="a", limit=LIMIT)
     balance.reserve(study("one"))
-    balance.limit = Budget(epsilon=1.0, delta=1e-5)
+    balance.set_limit(Budget(epsilon=1.0, delta=1e-5))
     with pytest.raises(LedgerError, match="CH401"):
         for number in range(13):
             balance.take(upload(number, SAMPLED, plan="one"))
@@ -276,14 +277,14 @@ def test_what_a_later_study_counts_as_is_kept_and_read_again(tmp_path):
 
 def version_1(path, charges):
     """A ledger as version 1 wrote it: no reservations, and a header that says 1."""
-    from choral.core import chain
+    from choral.core import sealed
 
     bodies = [{"choral": "ledger", "version": 1, "device": "a", "epsilon": 2.0, "delta": 1e-5}]
     bodies += [{"kind": "charge", **charge.to_dict(), "at": "2026-01-01T00:00:00+00:00"} for charge in charges]
-    seal = chain.START
+    seal = sealed.START
     with path.open("wb") as file:
         for body in bodies:
-            line = chain.line(seal, body)
+            line = sealed.line(seal, body)
             file.write(line)
             seal = line[:64]
     return path

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binom, norm
 
 from choral.accounting.groups import at_two_sites, of_rows
+from choral.accounting.reserves import overflow
 from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
-from choral.core.poisson import overflow
 
 
 def test_gaussians_of_k_rows_have_k_times_the_mu_and_zcdp_k_squared_times_the_rho():

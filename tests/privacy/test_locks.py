@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from choral.core import locks
+from choral.core import sealed
 
 ROOT = Path(__file__).parents[2]
-TRY = "import sys; from choral.core import locks; file = open(sys.argv[1]); print(locks.taken(file.fileno()))"
+TRY = "import sys; from choral.core import sealed; file = open(sys.argv[1]); print(sealed.taken(file.fileno()))"
 
 
 def tried_by_another_process(path):
@@ -24,7 +24,7 @@ def test_a_lock_is_held_by_one_process_and_given_back_when_its_file_is_closed(tm
     path = tmp_path / "file"
     path.write_bytes(b"x")
     with path.open("rb+") as file:
-        assert locks.taken(file.fileno())
+        assert sealed.taken(file.fileno())
         assert not tried_by_another_process(path)
     assert tried_by_another_process(path)
 
@@ -38,8 +38,8 @@ def windows(monkeypatch):
         asked.append((mode, os.lseek(descriptor, 0, os.SEEK_CUR), count))
         os.lockf(descriptor, os.F_TLOCK, count)
 
-    monkeypatch.setattr(locks, "ON_FOLDERS", False)
-    monkeypatch.setattr(locks, "SYSTEM", types.SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setattr(sealed, "ON_FOLDERS", False)
+    monkeypatch.setattr(sealed, "SYSTEM", types.SimpleNamespace(locking=locking, LK_NBLCK=2))
     return asked
 
 
@@ -59,8 +59,8 @@ def test_on_windows_one_byte_beyond_the_file_is_locked_and_another_holder_is_not
     words = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other, path.open("rb+") as file:
         assert other.stdout.readline() == b"held\n"
-        assert not locks.taken(file.fileno())
+        assert not sealed.taken(file.fileno())
         other.communicate()
-        assert locks.taken(file.fileno())
+        assert sealed.taken(file.fileno())
     assert windows == [(2, 1 << 30, 1)] * 2
     assert path.read_bytes() == b"x"

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from choral.accounting.proofs import against_everyone, exposed, of_clipped_updates, with_secure_sum
 from choral.accounting.published import theorem_1
+from choral.accounting.words import WORDS
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Poisson
-from choral.core.exposure import Exposure
-from choral.core.mechanisms import MECHANISMS, against_everyone, of_clipped_updates, with_secure_sum
+from choral.core.exposure import EVERYONE, Exposure
+from choral.core.mechanisms import MECHANISMS
 from choral.core.private_sums import RULE
-from choral.core.rules import EVERYONE
 
 BASE = {
     "rounds": 13,
@@ -27,8 +28,8 @@ BASE = {
 
 def test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition():
     # shared figures for logistic regression on Adult, δ = 1e-4
-    assert against_everyone(Exposure.of(**BASE)).epsilon(1e-4) == pytest.approx(8.42, abs=0.005)
-    partition = against_everyone(Exposure.of(**BASE, sampling="partition"))
+    assert against_everyone(exposed(**BASE)).epsilon(1e-4) == pytest.approx(8.42, abs=0.005)
+    partition = against_everyone(exposed(**BASE, sampling="partition"))
     assert partition.epsilon(1e-4) == pytest.approx(39.8, abs=0.05)
 
 
@@ -44,20 +45,20 @@ def test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partitio
 )
 def test_a_partition_counts_the_uses_of_its_most_used_record(passes, rounds, steps, uses):
     # E = 10 batches: ⌈Cτ/E⌉ when passes continue, C⌈τ/E⌉ when every round reshuffles
-    part = Exposure.of(**(BASE | {"rounds": rounds, "local_steps": steps}), sampling="partition", passes=passes)
-    assert part.most_uses == uses
+    part = exposed(**(BASE | {"rounds": rounds, "local_steps": steps}), sampling="partition", passes=passes)
+    assert part.uses(range(part.rounds)) == uses
     assert against_everyone(part).event.mu == pytest.approx(2 * math.sqrt(uses) / (244 * 0.004902), rel=1e-14)
 
 
 def test_a_batch_of_all_rows_is_no_sampling():
-    loss = against_everyone(Exposure.of(**(BASE | {"batch": 2440})))
+    loss = against_everyone(exposed(**(BASE | {"batch": 2440})))
     assert loss.rule == "S1"
     assert loss.event == Gaussian(mu=2 * math.sqrt(130) / (0.004902 * 2440))
 
 
 @pytest.mark.parametrize(("colluders", "dropouts"), [(0, 0), (2, 0), (0, 3), (2, 3)])
 def test_one_step_a_round_divides_by_the_root_of_the_honest_noises(colluders, dropouts):
-    part = Exposure.of(**(BASE | {"local_steps": 1}), sampling="partition", colluders=colluders, dropouts=dropouts)
+    part = exposed(**(BASE | {"local_steps": 1}), sampling="partition", colluders=colluders, dropouts=dropouts)
     loss = with_secure_sum(part)
     assert loss.rule == "S2"
     alone = against_everyone(part).event.mu
@@ -65,14 +66,14 @@ def test_one_step_a_round_divides_by_the_root_of_the_honest_noises(colluders, dr
 
 
 def test_one_sampled_step_a_round_has_its_noise_multiplied():
-    part = Exposure.of(**(BASE | {"local_steps": 1}), colluders=1)
+    part = exposed(**(BASE | {"local_steps": 1}), colluders=1)
     loss = with_secure_sum(part)
     assert loss.rule == "S5"
     assert loss.event == Poisson(noise_multiplier=0.004902 * 244 * 3, probability=0.1, steps=13)
 
 
 def test_several_steps_need_a_bound_on_what_they_stretch():
-    part = Exposure.of(**BASE, sampling="partition", step_size=0.5, smoothness=0.5, convex=True, colluders=2)
+    part = exposed(**BASE, sampling="partition", step_size=0.5, smoothness=0.5, convex=True, colluders=2)
     loss = with_secure_sum(part)
     assert loss.rule == "S3"
     assert loss.certificate.startswith("in exact arithmetic, not claimed for runs: ")
@@ -93,7 +94,7 @@ def test_several_steps_need_a_bound_on_what_they_stretch():
     ],
 )
 def test_without_a_certificate_nothing_is_claimed_of_the_secure_sum(change, words):
-    part = Exposure.of(**(BASE | change))
+    part = exposed(**(BASE | change))
     reason = with_secure_sum(part)
     assert isinstance(reason, str)
     assert words in reason
@@ -104,18 +105,18 @@ def test_without_a_certificate_nothing_is_claimed_of_the_secure_sum(change, word
 @pytest.mark.parametrize("convex", [True, False])
 def test_the_secure_sum_never_costs_more_than_standing_alone(stretch, steps, convex):
     numbers = BASE | {"local_steps": steps, "sampling": "partition", "step_size": stretch, "smoothness": 1.0}
-    part = Exposure.of(**numbers, convex=convex)
+    part = exposed(**numbers, convex=convex)
     assert with_secure_sum(part).event.mu <= against_everyone(part).event.mu * (1 + 1e-12)
 
 
 def test_a_clipped_update_is_protected_whole():
     # Rule S4: 2·S·√C/(σ_u·√r_eff) = 2 · 0.5 · 3 / (1.5 · 2)
-    part = Exposure.of(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5, "cohort": 5}), colluders=1)
+    part = exposed(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5, "cohort": 5}), colluders=1)
     loss = of_clipped_updates(part)
     assert loss.event.mu == pytest.approx(1.0, rel=1e-15)
     assert loss.adjacency == "all records of one device replaced"
     assert "helped by 1 of the devices" in loss.adversary
-    alone = of_clipped_updates(Exposure.of(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5}), secure_sum=False))
+    alone = of_clipped_updates(exposed(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5}), secure_sum=False))
     assert alone.event.mu == pytest.approx(2.0, rel=1e-15)
     assert alone.adversary == EVERYONE
 
@@ -127,14 +128,14 @@ GOOD = BASE | {"sampling": "poisson", "passes": "continue", "step_size": 0.5, "s
 @pytest.mark.parametrize("bad", [0, -1, 1.5, math.nan, math.inf, "3", None, True])
 def test_a_count_that_is_no_count_is_refused_by_name(name, bad):
     with pytest.raises(PlanError, match=f"CH200 {name} = "):
-        Exposure.of(**(GOOD | {name: bad}))
+        exposed(**(GOOD | {name: bad}))
 
 
 @pytest.mark.parametrize("name", ["noise", "clip", "step_size", "smoothness"])
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, "1", True])
 def test_a_number_that_is_not_positive_and_finite_is_refused_by_name(name, bad):
     with pytest.raises(PlanError, match=f"CH200 {name} = "):
-        Exposure.of(**(GOOD | {name: bad}))
+        exposed(**(GOOD | {name: bad}))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_number_that_is_not_positive_and_finite_is_refused_by_name(name, bad):
 )
 def test_numbers_that_do_not_go_together_are_refused(change, words):
     with pytest.raises(PlanError, match=words):
-        Exposure.of(**(GOOD | change))
+        exposed(**(GOOD | change))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def assumptions():
 
 
 def test_every_rule_is_in_the_list_of_assumptions_and_nothing_else_is():
-    known = {rule for mechanism in MECHANISMS for rule in mechanism.rules} | {RULE}
+    known = {rule for mechanism in MECHANISMS for rule in WORDS[mechanism].rules} | {RULE}
     named = {rule for rules, _, _ in assumptions() if rules != "all" for rule in rules.split(", ")}
     assert named == known
 

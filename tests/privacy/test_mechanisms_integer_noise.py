@@ -12,14 +12,15 @@ from scipy import stats
 
 from choral.accounting.account import account
 from choral.accounting.calibrate import loss_under, smallest_noise
+from choral.accounting.costs import Costs
+from choral.accounting.proofs import against_everyone, exposed, of_clipped_updates, with_secure_sum
 from choral.accounting.published import dp_sgd_corrected, theorem_1, without_secure_sum
 from choral.core.codec import Codec, sensitivity
-from choral.core.costs import Costs
-from choral.core.discrete import discrete_gaussian, skellam_divergence
 from choral.core.errors import PlanError
-from choral.core.events import Gaussian, Skellam, epsilon_of
+from choral.core.events import Gaussian, Skellam, epsilon_of, skellam_divergence
 from choral.core.exposure import Exposure
-from choral.core.mechanisms import against_everyone, integer_noise, of_clipped_updates, with_secure_sum
+from choral.core.mechanisms import MISSED, discrete_gaussian
+from choral.core.mechanisms import whole_noise as charged_noise
 from choral.core.plan import CODECS, SMOOTHING, Budget, Plan, SecureSum
 from choral.core.zcdp import gdp_log_delta
 
@@ -29,11 +30,11 @@ LAWS = ("discrete_gaussian", "skellam")
 
 
 def whole_noise(*, law, uses, batch, noise, clip, honest_noises=1, version=CODECS):
-    part = Exposure.of(
+    part = exposed(
         rounds=uses, local_steps=1, cohort=2, devices=2, rows=batch, batch=batch, noise=noise, clip=clip,
         sampling="partition", law=law,
     )  # fmt: skip
-    return integer_noise.whole_noise(replace(part, codec=version), uses, honest_noises)
+    return charged_noise(replace(part, codec=version), uses, honest_noises)
 
 
 def part(law="discrete_gaussian", **changes):
@@ -41,7 +42,7 @@ def part(law="discrete_gaussian", **changes):
         "rounds": 12, "local_steps": 1, "cohort": 10, "devices": 16, "rows": 400, "batch": 100, "noise": 0.1,
         "clip": 1.0, "sampling": "partition", "colluders": 2, "dropouts": 1, "law": law,
     }  # fmt: skip
-    return Exposure.of(**{**given, **changes})
+    return exposed(**{**given, **changes})
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -59,8 +60,8 @@ def test_a_discrete_gaussian_is_charged_twice_the_uses_over_z_squared(version):
 
 def test_what_no_gaussian_covers_is_in_the_event_of_every_release():
     """3·10⁻⁷⁷ for each of 2³¹ numbers; a δ below that is not to be had with such noise."""
-    assert 2**31 * 3e-77 < integer_noise.MISSED < 2**-220
-    assert against_everyone(part()).event.delta == 3 * integer_noise.MISSED
+    assert 2**31 * 3e-77 < MISSED < 2**-220
+    assert against_everyone(part()).event.delta == 3 * MISSED
     assert against_everyone(part()).epsilon(1e-70) == math.inf
     assert against_everyone(replace(part(), codec=1)).event.delta == 0
 
@@ -112,7 +113,7 @@ def test_what_is_charged_dominates_every_codec_that_keeps_its_promise(
     l2 = share * 2 / multiplier * wide
     l1 = l2 * (1 + spread * (math.sqrt(coordinates) - 1))
     charged = whole_noise(law="discrete_gaussian", **common)
-    spent = discrete_gaussian(l1=l1, l2=l2, coordinates=coordinates, noise=wide, honest_noises=noises)
+    spent = discrete_gaussian(l1=l1, l2=l2, coordinates=coordinates, noise=wide, noises=noises)
     assert spent <= charged.rho * (1 + 1e-12)
     wide = 512 * scale
     l2 = max(1.0, share * 2 / multiplier * wide)  # whole numbers move by one at least, or not at all

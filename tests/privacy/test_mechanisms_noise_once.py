@@ -9,13 +9,13 @@ from scipy.stats import norm
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import calibrated
+from choral.accounting.costs import Costs
+from choral.accounting.proofs import against_everyone, rounds_each, with_secure_sum
 from choral.core.codec import Codec, sensitivity
-from choral.core.costs import Costs
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Zcdp, epsilon_of
-from choral.core.exposure import in_crowd, rounds_each
-from choral.core.mechanisms import against_everyone, mechanism_of, with_secure_sum
-from choral.core.mechanisms.noise_once import NOISE_ONCE, movement
+from choral.core.exposure import in_crowd
+from choral.core.mechanisms import NOISE_ONCE, PARTITION, mechanism_of, movement
 from choral.core.plan import SMOOTHING, Budget, Plan, SecureSum
 
 ONCE = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
@@ -80,7 +80,7 @@ def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
     every = replace(ONCE, noise_is_added="every step", row_length=0.0)
     assert not {"noise_is_added", "row_length"} & every.to_dict().keys()
     assert Plan.from_dict(ONCE.to_dict()) == ONCE and ONCE.digest != every.digest
-    assert mechanism_of(ONCE) is NOISE_ONCE[0] and mechanism_of(every) not in NOISE_ONCE
+    assert mechanism_of(ONCE) is NOISE_ONCE and mechanism_of(every) is PARTITION
 
 
 @pytest.mark.parametrize("changes", [

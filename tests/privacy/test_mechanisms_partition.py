@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from choral.core.exposure import Exposure
-from choral.core.mechanisms.partition import PARTITION, composed
-from choral.core.rules import EVERYONE
+from choral.accounting.proofs import against_everyone, exposed, with_secure_sum
+from choral.core.exposure import EVERYONE
+from choral.core.mechanisms import PARTITION, composed
 
 # E = 100/20 = 5 batches in a pass, z = σγ/G = 0.1·20/1 = 2.
 NUMBERS = {
@@ -16,9 +16,9 @@ NUMBERS = {
 
 
 def test_mu_of_n_uses_is_2_root_n_over_z():
-    part = Exposure.of(**NUMBERS)
+    part = exposed(**NUMBERS)
     assert composed(part, 9).mu == 2 / 2 * 3
-    assert composed(part, 9, honest_noises=4).mu == 1.5
+    assert composed(part, 9, noises=4).mu == 1.5
 
 
 @pytest.mark.parametrize(
@@ -29,19 +29,19 @@ def test_mu_of_n_uses_is_2_root_n_over_z():
     ],
 )
 def test_a_round_is_charged_for_the_uses_that_it_adds(passes, uses):
-    part = Exposure.of(**NUMBERS, passes=passes)
-    events = [PARTITION.event(part, number, 1e-9) for number in range(4)]
+    part = exposed(**NUMBERS, passes=passes)
+    events = [PARTITION.event(part, range(number, number + 1)) for number in range(4)]
     assert [event.mu for event in events] == [float(number) for number in uses]
-    assert {event.delta for event in events} == {1e-9}
-    whole = PARTITION.against_everyone(part)
-    assert (whole.rule, whole.adversary, part.most_uses) == ("S1", EVERYONE, sum(uses))
+    assert {event.delta for event in events} == {0.0}
+    whole = against_everyone(part)
+    assert (whole.rule, whole.adversary, part.uses(range(part.rounds))) == ("S1", EVERYONE, sum(uses))
     assert whole.event.mu == pytest.approx(math.sqrt(sum(uses)))
 
 
 def test_one_step_per_round_counts_the_noise_of_the_honest_devices_and_several_need_a_bound():
-    one = Exposure.of(**{**NUMBERS, "local_steps": 1}, colluders=1, dropouts=1)
-    summed = PARTITION.with_secure_sum(one)
+    one = exposed(**{**NUMBERS, "local_steps": 1}, colluders=1, dropouts=1)
+    summed = with_secure_sum(one)
     assert (summed.rule, one.honest_noises) == ("S2", 2)
-    assert summed.event.mu == pytest.approx(PARTITION.against_everyone(one).event.mu / math.sqrt(2))
-    why = PARTITION.with_secure_sum(Exposure.of(**NUMBERS))
+    assert summed.event.mu == pytest.approx(against_everyone(one).event.mu / math.sqrt(2))
+    why = with_secure_sum(exposed(**NUMBERS))
     assert why.startswith("step_size and smoothness are not given")

@@ -1,10 +1,9 @@
 """Rule S5: every step samples with q = γ/n and z = σγ/G, and a device that samples nothing is charged as by S1."""
 
+from choral.accounting.proofs import against_everyone, exposed, with_secure_sum
 from choral.core.events import Poisson
-from choral.core.exposure import Exposure
-from choral.core.mechanisms.partition import PARTITION
-from choral.core.mechanisms.poisson import POISSON, sampled
-from choral.core.rules import EVERYONE
+from choral.core.exposure import EVERYONE
+from choral.core.mechanisms import PARTITION, POISSON, sampled
 
 # q = 20/100 = 0.2, z = 0.1·20/1 = 2.
 NUMBERS = {
@@ -13,23 +12,23 @@ NUMBERS = {
 
 
 def test_a_round_costs_its_local_steps_and_a_run_all_of_them():
-    part = Exposure.of(**NUMBERS)
-    assert POISSON.event(part, 3, 1e-9) == Poisson(noise_multiplier=2.0, probability=0.2, steps=2, delta=1e-9)
-    whole = POISSON.against_everyone(part)
+    part = exposed(**NUMBERS)
+    assert POISSON.event(part, range(3, 4)) == Poisson(noise_multiplier=2.0, probability=0.2, steps=2)
+    whole = against_everyone(part)
     assert (whole.rule, whole.adversary) == ("S5", EVERYONE)
     assert whole.event == Poisson(noise_multiplier=2.0, probability=0.2, steps=8)
 
 
 def test_the_noise_of_four_honest_devices_doubles_z():
-    assert sampled(Exposure.of(**NUMBERS), 1, honest_noises=4).noise_multiplier == 4.0
+    assert sampled(exposed(**NUMBERS), 1, noises=4).noise_multiplier == 4.0
 
 
 def test_the_secure_sums_noise_counts_for_one_step_per_round_only():
-    one = Exposure.of(**{**NUMBERS, "local_steps": 1})
-    assert POISSON.with_secure_sum(one).event == Poisson(noise_multiplier=4.0, probability=0.2, steps=4)
-    assert POISSON.with_secure_sum(Exposure.of(**NUMBERS)).startswith("with Poisson sampling and several local steps")
+    one = exposed(**{**NUMBERS, "local_steps": 1})
+    assert with_secure_sum(one).event == Poisson(noise_multiplier=4.0, probability=0.2, steps=4)
+    assert with_secure_sum(exposed(**NUMBERS)).startswith("with Poisson sampling and several local steps")
 
 
 def test_a_device_whose_batch_is_all_its_rows_is_charged_as_by_a_partition():
-    assert POISSON.of_device(Exposure.of(**NUMBERS)) is POISSON
-    assert POISSON.of_device(Exposure.of(**{**NUMBERS, "rows": 20})) is PARTITION
+    assert POISSON.of_device(exposed(**NUMBERS)) is POISSON
+    assert POISSON.of_device(exposed(**{**NUMBERS, "rows": 20})) is PARTITION

@@ -31,13 +31,12 @@ def test_what_the_code_names_the_page_explains_and_the_other_way_round(pattern):
 
 
 def test_the_measured_figures_of_the_counterexample_are_those_of_its_test():
-    from choral.accounting import published
-    from choral.core import mechanisms
+    from choral.accounting import proofs, published
 
     from .test_theorem_1_fails import DELTA, EXPOSURE, lower_bound
 
     page = PAGE.read_text()
     assert f"ε = {published.theorem_1(EXPOSURE).epsilon(DELTA):.2f} at δ = 1e-5" in page
     assert f"ε > {lower_bound(14.0):.1f} with confidence" in page
-    assert f"S1 gives {mechanisms.against_everyone(EXPOSURE).epsilon(DELTA):.2f}" in page
-    assert f"(c = 15) {mechanisms.with_secure_sum(EXPOSURE).epsilon(DELTA):.2f}" in page
+    assert f"S1 gives {proofs.against_everyone(EXPOSURE).epsilon(DELTA):.2f}" in page
+    assert f"(c = 15) {proofs.with_secure_sum(EXPOSURE).epsilon(DELTA):.2f}" in page

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from choral.accounting.reserves import overflow
 from choral.core import poisson
 from choral.core.errors import PlanError
 from choral.core.zcdp import gdp_epsilon
@@ -148,14 +149,14 @@ def test_one_kind_in_two_halves_costs_what_it_costs_in_one():
 )
 def test_overflow_bounds_the_binomial_tail_closely(rows, batch, capacity):
     truth = stats.binom.sf(capacity - 1, rows - 1, batch / rows)  # Pr[the others ≥ capacity]
-    bound = poisson.overflow(rows=rows, batch=batch, capacity=capacity)
+    bound = overflow(rows=rows, batch=batch, capacity=capacity)
     assert truth <= bound <= 1.5 * truth
 
 
 def test_a_capacity_of_all_rows_can_not_overflow_and_one_of_the_mean_is_no_capacity():
-    assert poisson.overflow(rows=100, batch=10, capacity=100) == 0.0
-    assert poisson.overflow(rows=100, batch=10, capacity=10) == 1.0
-    assert poisson.overflow(rows=100, batch=100, capacity=99) == 1.0
+    assert overflow(rows=100, batch=10, capacity=100) == 0.0
+    assert overflow(rows=100, batch=10, capacity=10) == 1.0
+    assert overflow(rows=100, batch=100, capacity=99) == 1.0
 
 
 @given(rows=st.integers(2, 5000), data=st.data())
@@ -166,11 +167,11 @@ def test_more_records_make_an_overflow_more_likely_and_more_room_less(rows, data
     def truth(rows, capacity):
         return stats.binom.sf(capacity - 1, rows - 1, batch / rows)
 
-    bound = poisson.overflow(rows=rows, batch=batch, capacity=capacity)
+    bound = overflow(rows=rows, batch=batch, capacity=capacity)
     # From two above the mean (Anderson & Samuels 1967); 1e-9 for SciPy's own last digits.
     assert truth(rows, capacity) <= truth(rows + 1, capacity) * (1 + 1e-9) + 1e-300
     assert truth(rows, capacity) <= bound * (1 + 1e-9)
-    assert capacity == rows or poisson.overflow(rows=rows, batch=batch, capacity=capacity + 1) <= bound
+    assert capacity == rows or overflow(rows=rows, batch=batch, capacity=capacity + 1) <= bound
 
 
 def test_numbers_that_are_no_steps_are_refused():

@@ -6,10 +6,12 @@ from statistics import NormalDist
 import mpmath
 import pytest
 
-from choral.core.balances import Balances
+from choral.accounting.conversions import price_of_sums
+from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError, PlanError
 from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
+from choral.core.exposure import SUMS
 from choral.core.plan import Budget
 from choral.core.private_sums import (
     FAILURE,
@@ -84,17 +86,17 @@ def test_the_delta_of_an_answer_covers_rounding_and_range():
 
 def test_so_many_questions_cost_what_the_study_says_and_hardly_less():
     for most in (1, 7, 100):
-        price = SumPrice.of(epsilon=1.0, epsilon_sum=None, delta=DELTA, most=most)
+        price = price_of_sums(epsilon=1.0, epsilon_sum=None, delta=DELTA, most=most)
         assert 1 - 1e-6 < epsilon_of([price.everyone] * most, DELTA) <= 1
 
 
 def test_two_limits_take_the_noise_of_the_stricter_one():
     given = {"delta": DELTA, "most": 4, "noises": 9}
-    both = SumPrice.of(epsilon=4.0, epsilon_sum=1.0, **given)
+    both = price_of_sums(epsilon=4.0, epsilon_sum=1.0, **given)
     assert epsilon_of([both.summed] * 4, DELTA) <= 1 and epsilon_of([both.everyone] * 4, DELTA) <= 4
-    only = SumPrice.of(epsilon=None, epsilon_sum=1.0, **given)
+    only = price_of_sums(epsilon=None, epsilon_sum=1.0, **given)
     assert only == both  # at r_eff = 9 the sum decides
-    assert SumPrice.of(epsilon=2.0, epsilon_sum=1.0, **given).mu < both.mu
+    assert price_of_sums(epsilon=2.0, epsilon_sum=1.0, **given).mu < both.mu
     everyone, mu, normal = epsilon_of([only.everyone] * 4, DELTA), 2 * only.mu, NormalDist()
     curve = normal.cdf(mu / 2 - everyone / mu) - math.exp(everyone) * normal.cdf(-mu / 2 - everyone / mu)
     assert curve == pytest.approx(DELTA, rel=1e-6)  # Balle and Wang 2018, Theorem 8
@@ -116,7 +118,7 @@ def test_noise_that_the_proof_does_not_cover_is_refused():
     with pytest.raises(PlanError, match="CH204 a question with a sensitivity of 1e"):
         SumPrice(mu=0.01).noise_for(1e6)
     with pytest.raises(PlanError, match="CH103 questions have no epsilon"):
-        SumPrice.of(epsilon=None, epsilon_sum=None, delta=DELTA, most=3)
+        price_of_sums(epsilon=None, epsilon_sum=None, delta=DELTA, most=3)
 
 
 def test_a_tiny_question_does_not_spoil_a_ledger_of_sampled_steps():
@@ -127,7 +129,7 @@ def test_a_tiny_question_does_not_spoil_a_ledger_of_sampled_steps():
 
 
 def test_questions_and_training_compose_to_the_same_epsilon_in_any_order():
-    price = SumPrice.of(epsilon=0.5, epsilon_sum=None, delta=DELTA, most=3, noises=4)
+    price = price_of_sums(epsilon=0.5, epsilon_sum=None, delta=DELTA, most=3, noises=4)
     step = Poisson(noise_multiplier=4.5, probability=0.1, steps=10)
     asked = [
         Charge(rule="S8", plan="run:questions", round=n, event=price.everyone, summed=price.summed) for n in range(3)
@@ -135,14 +137,14 @@ def test_questions_and_training_compose_to_the_same_epsilon_in_any_order():
     trained = [Charge(rule="S5", plan="run", round=n, event=step) for n in range(3)]
     found = set()
     for order in ((*asked, *trained), (*trained, *asked), (asked[0], *trained, *asked[1:])):
-        both = Balances(device="a", limit=Budget(epsilon=2.0, delta=DELTA))
+        both = Balance(device="a", limit=Budget(epsilon=2.0, delta=DELTA))
         both.reserve(Reservation(rule="S5", plan="run", uploads=(step,) * 3))
         both.reserve(
             Reservation(rule="S8", plan="run:questions", uploads=(price.everyone,) * 3, summed=(price.summed,) * 3)
         )
         for charge in order:
             both.take(charge)
-        found.add((round(both.everyone.epsilon, 12), round(both.sums.epsilon, 12)))
+        found.add((round(both.epsilon, 12), round(both.against(SUMS).spent(), 12)))
         with pytest.raises(LedgerError, match="CH409"):
             both.take(Charge(rule="S8", plan="run:questions", round=9, event=price.everyone, summed=price.summed))
     assert len(found) == 1

@@ -3,8 +3,7 @@
 import pytest
 
 from choral.accounting import published
-from choral.core.exposure import Exposure
-from choral.core.mechanisms import against_everyone, with_secure_sum
+from choral.accounting.proofs import against_everyone, exposed, with_secure_sum
 
 # 2,440 rows in 10 batches of 244; 10 of 16 devices; smoothness 0.5 and step size 0.5 make ηL = 0.25.
 BASE = {
@@ -56,7 +55,7 @@ CASES = [
 
 @pytest.mark.parametrize(("change", "valid", "words"), CASES)
 def test_theorem_1_is_valid_exactly_where_a_proved_rule_covers_it(change, valid, words):
-    part = Exposure.of(**(BASE | change))
+    part = exposed(**(BASE | change))
     figure = published.theorem_1(part)
     assert figure.valid is valid
     assert words in figure.because
@@ -71,7 +70,7 @@ def test_theorem_1_is_valid_exactly_where_a_proved_rule_covers_it(change, valid,
 
 
 def test_where_theorem_1_fails_for_more_passes_the_proved_bound_is_larger_than_it():
-    part = Exposure.of(**(BASE | {"batch": 2440, "local_steps": 5}))
+    part = exposed(**(BASE | {"batch": 2440, "local_steps": 5}))
     assert 0.5 * with_secure_sum(part).event.mu ** 2 > published.theorem_1(part).rho
 
 
@@ -87,10 +86,12 @@ def test_where_theorem_1_fails_for_more_passes_the_proved_bound_is_larger_than_i
     ],
 )
 def test_without_the_secure_sum_the_paper_is_right_about_whole_passes(change, valid):
-    part = Exposure.of(**(BASE | change))
+    part = exposed(**(BASE | change))
     figure = published.without_secure_sum(part)
     assert figure.valid is valid
-    assert figure.rho == pytest.approx(2 * part.steps / (part.rows * part.batch * part.noise**2), rel=1e-12)
+    assert figure.rho == pytest.approx(
+        2 * part.rounds * part.local_steps / (part.rows * part.batch * part.noise**2), rel=1e-12
+    )
     if valid:
         assert figure.rho == pytest.approx(0.5 * against_everyone(part).event.mu ** 2, rel=1e-12)
 
@@ -107,7 +108,7 @@ def test_without_the_secure_sum_the_paper_is_right_about_whole_passes(change, va
     ],
 )
 def test_dp_sgd_counts_the_noises_that_are_there_only_when_corrected(change, printed, corrected):
-    part = Exposure.of(**(BASE | change))
+    part = exposed(**(BASE | change))
     assert published.dp_sgd_as_printed(part).valid is printed
     assert published.dp_sgd_corrected(part).valid is corrected
     per_noise = 2 * part.rounds / (part.batch * part.noise) ** 2

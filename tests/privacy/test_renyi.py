@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from choral.accounting.conversions import convert
 from choral.core.events import Gaussian, epsilon_of
-from choral.core.renyi import best_epsilon
-from choral.core.zcdp import convert
+from choral.core.zcdp import best_epsilon
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.1])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from choral.core.roots import root
+from choral.core.zcdp import root
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from choral.accounting.proofs import closed_form, least_cost, worst_cost
 from choral.core.errors import PlanError
-from choral.core.shifts import closed_form, least_cost, worst_cost
 
 
 def convex_optimum(used, steps, noises, stretch):

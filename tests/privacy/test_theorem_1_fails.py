@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from choral.accounting import published
-from choral.core import mechanisms
-from choral.core.exposure import Exposure
+from choral.accounting.proofs import against_everyone, exposed, with_secure_sum
 from choral.core.zcdp import gdp_epsilon
 from choral_lab.audit.bounds import Tally, least_epsilon
 
@@ -58,7 +57,7 @@ def lower_bound(stretch):
     return least_epsilon(tally, delta=DELTA, confidence=1 - 2 * MISS)
 
 
-EXPOSURE = Exposure.of(
+EXPOSURE = exposed(
     rounds=1,
     local_steps=2,
     cohort=DEVICES,
@@ -80,8 +79,8 @@ def test_a_run_of_the_papers_algorithm_exceeds_the_papers_epsilon():
     assert seen > 5.5 > claimed.epsilon(DELTA)
     assert not claimed.valid
     # what is proved holds: Rule S1, and Rule S3 for steps that stretch fifteenfold
-    assert seen < mechanisms.against_everyone(EXPOSURE).epsilon(DELTA)
-    assert seen < mechanisms.with_secure_sum(EXPOSURE).epsilon(DELTA)
+    assert seen < against_everyone(EXPOSURE).epsilon(DELTA)
+    assert seen < with_secure_sum(EXPOSURE).epsilon(DELTA)
 
 
 def test_the_measured_leak_is_what_the_arithmetic_of_the_page_says():

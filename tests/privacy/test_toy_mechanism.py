@@ -1,27 +1,28 @@
-"""A new mechanism is one value and one entry in the list: everything else asks it."""
-
-from dataclasses import dataclass
+"""A new mechanism is one value with its words, and an entry in each of two lists: everything else asks them."""
 
 import numpy as np
 import pytest
 
 import choral
-from choral.accounting.calibrate import calibrated, smallest_noise, spendable
-from choral.core.costs import Costs
+from choral.accounting.calibrate import calibrated, smallest_noise
+from choral.accounting.costs import Costs
+from choral.accounting.proofs import rules_charged
+from choral.accounting.reserves import spendable
+from choral.accounting.words import WORDS, Words, rule_in_words
 from choral.core.errors import PlanError
 from choral.core.events import Zcdp, epsilon_of
-from choral.core.mechanisms import MECHANISMS, mechanism_of, rule_in_words, rules_charged
+from choral.core.mechanisms import MECHANISMS, Mechanism, mechanism_of
 from choral.core.plan import Budget, Plan, SecureSum
-from choral.core.rules import EVERYONE, Loss, Mechanism
 from choral.run.statement import privacy_statement, releases
 
 NUMBERS = {"rounds": 4, "local_steps": 1, "cohort": 3, "devices": 3, "rows": 20, "batch": 20, "clip": 1.0}
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Toy(Mechanism):
     """Plans with a clip of 7 tell a record from another by ρ = (7/σ)²/2 per round, by decree."""
+
+    rule, rule_of_sums = "T1", "T1"
 
     def describes(self, plan):
         return plan.clip == 7.0
@@ -30,20 +31,25 @@ class Toy(Mechanism):
         if plan.local_steps > 3:
             raise PlanError("CH204", "a toy with more than 3 local steps.", fix="Use fewer.")
 
-    def event(self, part, rounds_before, reserved):  # noqa: ARG002
-        return Zcdp(rho=24.5 / part.noise**2, delta=reserved)
+    def event(self, part, rounds, noises=1):  # noqa: ARG002
+        return Zcdp(rho=len(rounds) * 24.5 / part.noise**2)
 
-    def against_everyone(self, part):
-        event = Zcdp(rho=part.rounds * 24.5 / part.noise**2)
-        return Loss(rule="T1", event=event, adversary=EVERYONE, certificate="by decree")
-
-    def with_secure_sum(self, part):  # noqa: ARG002
+    def uncounted(self, part):  # noqa: ARG002
         return "a toy shares no noise"
+
+
+class OfToys(Words):
+    def certificate(self, part, noises, *, summed):  # noqa: ARG002
+        return "by decree"
+
+    def protection(self, plan):
+        return f"toy noise {plan.noise:g}"
 
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    value = Toy(rules={"T1": "a decree"}, noise="toy noise", planned=("T1", "T1"))
+    value = Toy()
+    monkeypatch.setitem(WORDS, value, OfToys(rules={"T1": "a decree"}))
     monkeypatch.setattr("choral.core.mechanisms.MECHANISMS", [value, *MECHANISMS])
     return value
 

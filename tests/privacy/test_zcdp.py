@@ -6,8 +6,9 @@ from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choral.accounting.conversions import CONVERSIONS, convert, gaussian, rho_for
 from choral.core.errors import PlanError
-from choral.core.zcdp import CONVERSIONS, convert, gaussian, gdp_epsilon, rho_for
+from choral.core.zcdp import gdp_epsilon
 
 from .oracles import brackets, concentrated_delta, gaussian_delta
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from choral.core.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
-from choral.core.findings import refusal_fields
-from choral.core.graph import sparse
 from choral.core.keys import Identity
+from choral.core.masks import sparse
 from choral.core.messages import (
     Call,
     Drop,
@@ -30,6 +29,7 @@ from choral.core.messages import (
 )
 from choral.core.plan import SecureSum
 from choral.core.vault import FileStore, Memory, Vault
+from choral.server.findings import refusal_fields
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World
@@ -68,56 +68,56 @@ def test_it_refuses_the_same_turn_twice_or_going_back(world):
 
 
 def test_it_refuses_a_turn_for_which_it_was_not_ready(world):
-    nonces = world.muster(Turn(1, 0)).nonces
+    nonces = world.readiness(Turn(1, 0)).nonces
     assert refusal_of(world, omega(world, nonces, Turn(2, 0))) == "CH605"
     # And it has dropped out of the one that it was ready for.
     assert refusal_of(world, omega(world, nonces, Turn(1, 0))) == "CH605"
 
 
 def test_it_refuses_an_omega_after_a_restart(world):
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     world.devices[0] = world.start(0)
     assert refusal_of(world, omega(world, nonces)) == "CH605"
 
 
 def test_it_refuses_another_plan_than_the_one_that_it_pinned(world):
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     frame = encode(Omega(turn=FIRST, terms=b"x" * 32, cohort=pack(nonces)), world.model.tobytes())
     assert refusal_of(world, frame) == "CH603"
 
 
 def test_it_refuses_unsorted_or_repeated_devices(world):
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     sorted_records = pack(nonces)
     swapped = sorted_records[20:40] + sorted_records[:20] + sorted_records[40:]
     repeated = sorted_records[:20] + sorted_records[:20] + sorted_records[40:]
     for cohort in (swapped, repeated):
-        world.muster()
+        world.readiness()
         frame = encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=cohort), world.model.tobytes())
         assert refusal_of(world, frame) == "CH600"
 
 
 def test_it_refuses_devices_that_are_not_enrolled(world):
-    nonces = {number: nonce for number, nonce in world.muster().nonces.items() if number != 9}
+    nonces = {number: nonce for number, nonce in world.readiness().nonces.items() if number != 9}
     assert refusal_of(world, omega(world, nonces | {10: bytes(16)})) == "CH605"
 
 
 def test_it_refuses_a_cohort_below_or_above_the_plan():
     world = World(devices=12)
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     assert refusal_of(world, omega(world, dict(list(nonces.items())[:7]))) == "CH605"
-    nonces = world.muster().nonces | {10: bytes(16), 11: bytes(16)}
+    nonces = world.readiness().nonces | {10: bytes(16), 11: bytes(16)}
     assert refusal_of(world, omega(world, nonces)) == "CH600"  # more records than the plan has places
 
 
 def test_it_refuses_a_cohort_without_its_own_nonce(world):
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     assert refusal_of(world, omega(world, nonces | {0: bytes(16)})) == "CH604"
 
 
 def test_it_refuses_when_its_ledger_does_and_nothing_was_sent(world):
     world.ledgers[0].limit = 0
-    assert refusal_of(world, omega(world, world.muster().nonces)) == "CH401"
+    assert refusal_of(world, omega(world, world.readiness().nonces)) == "CH401"
     assert Vault.open(world.stores[0]).memory.turn is None
 
 
@@ -135,7 +135,7 @@ def test_it_pays_for_no_third_attempt_of_a_round_and_says_how_many_it_has_paid_f
 def test_a_call_that_came_before_the_second_charge_does_not_get_a_third(world):
     # A server that calls for two turns ahead still meets the limit where the device would pay.
     after_upload(world, Turn(4, 0))
-    nonces = world.muster(Turn(4, 2)).nonces
+    nonces = world.readiness(Turn(4, 2)).nonces
     world.devices[0].vault.change(turn=Turn(4, 1), attempts=2)
     assert refusal_of(world, omega(world, nonces, Turn(4, 2))) == "CH607"
     assert world.ledgers[0].charged == [(4, 0)]
@@ -149,7 +149,7 @@ def test_every_refusal_is_signed_and_says_whose_doing_it_was(world, monkeypatch)
         return refusal.code, refusal.cause
 
     world.ledgers[0].limit = 0
-    assert reported(omega(world, world.muster().nonces)) == ("CH401", 0)  # its own budget
+    assert reported(omega(world, world.readiness().nonces)) == ("CH401", 0)  # its own budget
     assert reported(encode(Final(turn=FIRST, following=None))) == ("CH605", None)  # the server asks out of turn
     assert reported(b"no frame") == ("CH600", None)
 
@@ -164,7 +164,7 @@ def test_every_refusal_is_signed_and_says_whose_doing_it_was(world, monkeypatch)
     monkeypatch.setattr(Identity, "pair", pair)
     world.devices[0].vault.change(pairs={})
     world.devices[0] = world.start(0)
-    assert reported(omega(world, world.muster().nonces)) == ("CH606", 7)  # a peer with whom there can be no mask
+    assert reported(omega(world, world.readiness().nonces)) == ("CH606", 7)  # a peer with whom there can be no mask
     assert reported(encode(Final(turn=FIRST, following=None))) == ("CH605", None)
 
 
@@ -195,7 +195,7 @@ def test_it_refuses_to_send_what_it_can_not_remember(world):
     def full(_data):
         raise StorageError("CH801", "the disk is full.")
 
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     world.stores[0].write = full
     assert refusal_of(world, omega(world, nonces)) == "CH801"
     assert world.ledgers[0].charged == [(0, 0)]  # charged and not sent: never the other way round
@@ -216,7 +216,7 @@ def test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged(tm
 
     monkeypatch.setattr(FileStore, "room", room)
     world.devices[0] = world.start(0)
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     assert isinstance(world.read(world.devices[0].answer(omega(world, nonces))), Upload)
     assert len(kept) == 1 and kept[0] >= 0, "bytes that were written beyond the room"
 
@@ -234,7 +234,7 @@ def test_there_is_room_for_the_keys_with_all_peers_before_anything_is_charged(tm
 def test_it_sends_no_update_that_does_not_fit_and_pays_for_saying_so(world, train, code):
     # Whether an update fits depends on the data: a refusal is a release of one bit.
     world.devices[0] = world.start(0, train=train)
-    nonces = world.muster().nonces
+    nonces = world.readiness().nonces
     assert refusal_of(world, omega(world, nonces)) == code
     assert world.ledgers[0].charged == [(0, 0)]
     assert refusal_of(world, encode(Call(turn=FIRST))) == "CH605"
@@ -244,7 +244,7 @@ def test_it_does_not_look_at_its_data_before_its_ledger_has_agreed(world):
     looked = []
     world.devices[0] = world.start(0, train=lambda *turn: looked.append(turn))
     world.ledgers[0].limit = 0
-    assert refusal_of(world, omega(world, world.muster().nonces)) == "CH401"
+    assert refusal_of(world, omega(world, world.readiness().nonces)) == "CH401"
     assert looked == []
 
 
@@ -253,7 +253,7 @@ def test_a_failed_training_is_reported_by_its_code_only(world):
         raise TrainingError("CH700", "the loss of patient 17 is infinite.")
 
     world.devices[0] = world.start(0, train=diverges)
-    reply = world.devices[0].answer(omega(world, world.muster().nonces))
+    reply = world.devices[0].answer(omega(world, world.readiness().nonces))
     assert b"CH700" in reply and b"patient" not in reply
 
 
@@ -267,7 +267,7 @@ def test_charge_and_turn_are_durable_before_the_upload_is_handed_out(world):
         charge=lambda *turn: (steps.append("charge"), charge(*turn))[1],
         train=lambda _, *turn: (steps.append("data"), world.update(0, *turn))[1],
     )
-    reply = world.devices[0].answer(omega(world, world.muster().nonces))
+    reply = world.devices[0].answer(omega(world, world.readiness().nonces))
     steps.append("upload")
     assert isinstance(world.read(reply), Upload)
     assert steps == ["charge", "vault", "data", "upload"]
@@ -335,7 +335,7 @@ def test_it_refuses_everything_after_final(live):
 
 
 def test_it_refuses_drop_and_final_before_its_upload(world):
-    world.muster()
+    world.readiness()
     assert refusal_of(world, encode(Drop(turn=FIRST, dropped=pack_numbers({1})))) == "CH605"
     assert refusal_of(world, encode(Final(turn=FIRST, following=None))) == "CH605"
 
@@ -369,7 +369,7 @@ def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(wo
     dice = random.Random(3)
     frames = [
         encode(Call(turn=Turn(0, 1))),
-        omega(world, live.muster.nonces),
+        omega(world, live.readiness.nonces),
         encode(Drop(turn=FIRST, dropped=pack_numbers({1, 2}))),
         encode(Final(turn=FIRST, following=None)),
     ]
@@ -390,7 +390,7 @@ def test_a_device_needs_at_most_three_vectors_from_omega_to_upload():
     world = World(parameters=size)
     update = world.update(0)
     world.devices[0] = world.start(0, train=lambda *_: update.copy())
-    frame = omega(world, world.muster().nonces)
+    frame = omega(world, world.readiness().nonces)
     tracemalloc.start()
     try:
         reply = world.devices[0].answer(frame)

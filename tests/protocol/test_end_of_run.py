@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from choral.core.end_of_run import SALT_BYTES, Closing, committed, sign_end
 from choral.core.errors import TrustError
 from choral.core.keys import Identity
+from choral.core.signed import SALT_BYTES, Closing, committed, sign_end
 
 OWN, OTHER = Identity.fresh("a"), Identity.fresh("b")
 END = {"run": "9f3c", "roster": b"roster", "record": b"record", "model": b"parameters", "paid": 3, "entries": 5}

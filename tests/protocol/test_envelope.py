@@ -8,10 +8,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.core import envelope
-from choral.core.envelope import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
 from choral.core.errors import TrustError
 from choral.core.keys import Identity
+from choral.core.signed import ANSWER_HEAD, REQUEST_HEAD, Listener, answered
+from choral.server import speaker as envelope
+from choral.server.speaker import Speaker, answer_in
 from tests.vectors import first_envelope, second_envelope
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([one]) * 32) for one in (1, 2))

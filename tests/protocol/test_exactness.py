@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral.core.errors import SumError
-from choral.core.graph import sparse
+from choral.core.masks import sparse
 from choral.core.plan import SecureSum
 from tests.cases import cases
 from tests.protocol.world import SilentTransport, World
@@ -26,7 +26,7 @@ def a_plan(dice: random.Random, cohort: int) -> SecureSum:
     else:
         threshold = dice.randint(1, smallest - 1)
         colluders = dice.randint(0, threshold - 1)
-    bits, lanes = dice.choice(((16, 1), (32, 1), (64, 1), (64, 3)))
+    bits = dice.choice((16, 32, 64))
     return SecureSum(
         cohort=cohort,
         smallest_sum=smallest,
@@ -34,8 +34,6 @@ def a_plan(dice: random.Random, cohort: int) -> SecureSum:
         colluders=colluders,
         adversary=adversary,
         modulus_bits=bits,
-        lanes=lanes,
-        masks=dice.choice(("single", "directed")),
     )
 
 
@@ -94,10 +92,9 @@ def test_the_opened_sum_is_the_plain_sum_in_twenty_thousand_random_cases(block):
         one_case(seed, most_devices=200 if large else 30, most_parameters=100_000 if large else 3_000)
 
 
-@pytest.mark.parametrize("masks", ["single", "directed"])
-def test_every_pattern_of_drop_outs_at_or_above_the_threshold_opens_and_none_below(masks):
+def test_every_pattern_of_drop_outs_at_or_above_the_threshold_opens_and_none_below():
     # r = 5, u_min = 4, s = 3: each device stays, or is silent from UPLOAD, EDGES or FINAL on; 4^5 patterns.
-    world = World(SecureSum(cohort=5, smallest_sum=4, threshold=3, colluders=1, masks=masks), parameters=3)
+    world = World(SecureSum(cohort=5, smallest_sum=4, threshold=3, colluders=1), parameters=3)
     opened = 0
     for code in range(4**5):
         steps = [code // 4**place % 4 for place in range(5)]
@@ -122,10 +119,9 @@ def test_every_pattern_of_drop_outs_at_or_above_the_threshold_opens_and_none_bel
     assert opened == 1 + 5 + 10
 
 
-@pytest.mark.parametrize("masks", ["single", "directed"])
-def test_a_sparse_graph_gives_the_plain_sum(masks):
+def test_a_sparse_graph_gives_the_plain_sum():
     # Any ten of a hundred may drop out: with 22 neighbours each device keeps the 11 that its threshold needs, or more.
-    world = World(sparse(100, masks=masks), parameters=11)
+    world = World(sparse(100), parameters=11)
     for round in range(4):
         dice = random.Random(round)
         pattern = {number: dice.choice((1, 2)) for number in dice.sample(range(100), 10)}
@@ -152,20 +148,3 @@ def rounds_on_one_enrolment(count: int) -> None:
         assert world.agrees(wire.sum(round, called, world.model, following=following))
         called = following
     assert sum(len(ledger.charged) for ledger in world.ledgers) == 10 * count
-
-
-def test_the_papers_protocol_gives_the_plain_sum_and_has_no_other_messages():
-    world = World(SecureSum.of_paper(10), parameters=20)
-    round = world.round()
-    answers = world.step(round)
-    assert round.sum is not None and world.agrees(round.sum) and round.sum.count == 10
-    assert all(answer.bonds == b"" and answer.commitment == bytes(32) for answer in answers.values())
-    assert dict(round.outbox()) == {}
-
-
-def test_the_papers_protocol_opens_nothing_when_somebody_is_missing():
-    world = World(SecureSum.of_paper(10))
-    with pytest.raises(SumError) as failure:
-        world.step(world.round(), silent={4})
-    assert failure.value.code == "CH503"
-    assert "9 of 10 devices sent a masked update, 10 needed" in str(failure.value)

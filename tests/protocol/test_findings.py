@@ -2,8 +2,8 @@
 
 import pytest
 
-from choral.core.findings import Findings, ready_fields, refusal_fields
 from choral.core.messages import NONCE_BYTES, Ready, Refusal
+from choral.server.findings import Findings, ready_fields, refusal_fields
 from tests.protocol.world import FIRST, World
 
 NONCE = bytes(range(NONCE_BYTES))

@@ -2,9 +2,9 @@
 
 import pytest
 
+from choral.core.device import offer_fields
 from choral.core.errors import NotReadyError
 from choral.core.messages import Offer, Turn, Wrapped, encode
-from choral.core.pairing import offer_fields
 from choral.core.plan import SecureSum
 from choral.server.key_round import KeyRound
 from tests.protocol.world import FIRST, SilentTransport, World
@@ -59,7 +59,7 @@ def test_a_false_key_costs_its_sender_its_place_and_the_others_nothing(world):
     running, false = KeyRound(world.terms, FIRST, range(5)), b"\xff" * 1216
     for number, frame in running.outbox().items():
         running.receive(number, world.devices[number].answer(frame)) if number != 2 else None
-    signature = world.identities[2].sign(*offer_fields(world.terms, FIRST, false))
+    signature = world.identities[2].sign(*offer_fields(world.terms.digest, FIRST, false))
     running.receive(2, encode(Offer(turn=FIRST, device=2, key=false, signature=signature)))
     running.advance()
     assert running.findings.refusals == {2: "CH613"} and running.outbox().keys() == {0, 1, 3, 4}

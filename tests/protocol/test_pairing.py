@@ -2,9 +2,9 @@
 
 import pytest
 
-from choral.core.hybrid import HybridKey
+from choral.core.device import offer_fields
+from choral.core.keys import HybridKey
 from choral.core.messages import Agreed, Gather, Offer, Offers, Refusal, Turn, Wrapped, Wraps, encode, pack, unpack
-from choral.core.pairing import offer_fields
 from choral.core.plan import SecureSum
 from choral.core.terms import OFFER_BYTES
 from choral.core.vault import Vault
@@ -64,11 +64,11 @@ def test_without_an_agreement_with_all_of_the_cohort_nothing_is_charged(world):
     lone = world.stores[0]
     Vault.open(lone).change(chains=None)
     world.devices[0] = world.start(0)
-    muster = world.muster(Turn(1, 0))
+    readiness = world.readiness(Turn(1, 0))
     running = world.round(Turn(1, 0))
     frame = running.outbox()[0]
     assert world.read(world.devices[0].answer(frame)).code == "CH612"
-    assert world.ledgers[0].charged == [] and muster.nonces
+    assert world.ledgers[0].charged == [] and readiness.nonces
 
 
 def test_steps_out_of_order_are_refused_and_end_the_agreement(world):
@@ -92,8 +92,8 @@ def test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_ref
     for signature in (
         bytes(64),
         forger.sign("offer", bytes(32), bytes(16), key),
-        world.identities[2].sign(*offer_fields(world.terms, FIRST, key)),
-        forger.sign(*offer_fields(world.terms, Turn(5, 0), key)),
+        world.identities[2].sign(*offer_fields(world.terms.digest, FIRST, key)),
+        forger.sign(*offer_fields(world.terms.digest, Turn(5, 0), key)),
     ):
         offers = offers_of(world) | {1: key + signature}
         assert code_of(world, 0, Offers(turn=FIRST, offers=pack(offers))) == "CH606"
@@ -111,7 +111,7 @@ def test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused(world):
 
 def test_a_false_key_under_a_true_signature_names_its_sender(world):
     offers, false = offers_of(world), b"\xff" * 1216
-    offers[2] = false + world.identities[2].sign(*offer_fields(world.terms, FIRST, false))
+    offers[2] = false + world.identities[2].sign(*offer_fields(world.terms.digest, FIRST, false))
     refusal = ask(world, 0, Offers(turn=FIRST, offers=pack(offers)))
     assert (refusal.code, refusal.cause) == ("CH613", 2)
 
@@ -119,7 +119,7 @@ def test_a_false_key_under_a_true_signature_names_its_sender(world):
 def test_a_small_point_under_a_true_signature_names_its_sender(world):
     offers = offers_of(world)
     false = bytes(32) + offers[2][32:1216]
-    offers[2] = false + world.identities[2].sign(*offer_fields(world.terms, FIRST, false))
+    offers[2] = false + world.identities[2].sign(*offer_fields(world.terms.digest, FIRST, false))
     assert isinstance(ask(world, 0, Offers(turn=FIRST, offers=pack(offers))), Wrapped)
     refusal = ask(world, 0, Wraps(turn=FIRST, ciphertexts=b""))
     assert (refusal.code, refusal.cause) == ("CH613", 2)

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from choral.core.errors import PlanError
-from choral.core.graph import sparse
+from choral.core.masks import sparse
 from choral.core.messages import Call, Omega, Paths, Turn, decode, encode
-from choral.core.paths import Member
 from choral.core.vault import Vault
+from choral.trees.lists import Member
 from tests.protocol.world import FIRST, TEN, SilentTransport, World
 
 ENROLLED = 17  # the tree of the roster is uneven, and not everybody is in the cohort
@@ -38,7 +38,7 @@ def changed(member, **fields):
 def test_a_sum_under_trees_is_the_plain_sum_and_devices_hold_no_list(world):
     assert world.agrees(world.finish(world.round(called=CALLED)))
     device = world.devices[3]
-    assert len(device.terms.roster) == ENROLLED and device.terms.roster_digest == world.terms.tree.root
+    assert len(device.terms.roster) == ENROLLED and device.terms.roster_digest == world.terms.lists.tree.root
     with pytest.raises(Exception, match="CH601"):
         _ = device.terms.whole
 

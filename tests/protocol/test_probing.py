@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choral.core import probing
-from choral.core.errors import PlanError, SumError
+from choral.core.errors import SumError
 from choral.core.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
 from choral.core.plan import SecureSum
-from choral.core.probes import answers_of
-from choral.core.probing import Probes
-from choral.server.round import Round
+from choral.probes import round as probing
+from choral.probes.projections import answers_of
+from choral.probes.round import Inquiry, ProbedRound
 from choral.server.uploads import Uploads
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
@@ -62,19 +61,19 @@ def test_uploads_are_read_one_at_a_time_for_their_digests(monkeypatch):
 
     monkeypatch.setattr(probing, "upload_digest", digested)
     here = world()
-    round = Round(here.muster(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
+    round = ProbedRound(here.readiness(), here.model.tobytes(), uploads=Uploads(here.terms.codec.word_bits, Shelf()))
     while round.stage != "probe":
         here.step(round)
     own = steps[-10:]  # devices take the digests of their own uploads earlier
     assert own == ["read", "digest"] * 5
 
 
-@pytest.mark.parametrize("bits", [{}, {"modulus_bits": 16}, {"modulus_bits": 64}, {"modulus_bits": 64, "lanes": 3}])
+@pytest.mark.parametrize("bits", [{}, {"modulus_bits": 16}, {"modulus_bits": 64}])
 @pytest.mark.parametrize("silent", [[], [{4}], [set(), {1}], [{4}, {1}], [set(), {1}, set(), {3}]])
 def test_answers_belong_to_the_sum_whoever_drops_out_in_whatever_ring(bits, silent):
     here = world(SecureSum(cohort=5, smallest_sum=3, threshold=2, adversary="curious", **bits))
     watched = np.array([1, -1, 0, 127, -128, 5, 9], np.int8).tobytes()
-    round, missing = here.round(inquiry=Probes(watched=watched)), list(silent)
+    round, missing = here.round(inquiry=Inquiry(watched=watched)), list(silent)
     while round.sum is None:
         here.step(round, missing.pop(0) if missing else ())
     assert here.agrees(round.sum)
@@ -90,7 +89,7 @@ def test_who_is_silent_or_refused_by_the_judge_is_dropped_and_the_judge_is_asked
         asked.append((sorted(answers), most))
         return {2}
 
-    round = at_probe(here, inquiry=Probes(judge=judge))
+    round = at_probe(here, inquiry=Inquiry(judge=judge))
     here.step(round, silent={4})
     assert asked == [([0, 1, 2, 3], 1)]
     assert here.finish(round).included == tuple(here.terms.ids[number] for number in (0, 1, 3))
@@ -161,13 +160,11 @@ def test_probes_before_the_upload_of_another_turn_after_drop_outs_and_of_odd_vec
     assert refuses(here, 3, message, bytes(5 * 7)) == "CH600"  # longer than a model
 
 
-def test_terms_without_probes_take_none_and_the_papers_protocol_has_none():
+def test_terms_without_probes_take_none():
     here = World(FIVE, parameters=7)
     round = here.round()
     here.step(round)
     assert refuses(here, 1, Probe(turn=FIRST, digests=pack(dict.fromkeys(range(5), bytes(32))))) == "CH605"
-    with pytest.raises(PlanError, match="CH204"):
-        World(SecureSum.of_paper(4), parameters=7, probes=8)
 
 
 def test_the_terms_digest_holds_probes_and_opened_turns_only_where_there_are_any():
@@ -176,7 +173,7 @@ def test_the_terms_digest_holds_probes_and_opened_turns_only_where_there_are_any
     }
     assert len(digests) == 3
     asked = world().terms.asked(b"{}", secure=FIVE, codec=world().terms.codec, length=3)
-    assert (asked.probes, asked.opened_turns) == (0, 0)
+    assert asked.extension is None
 
 
 def finished(here, turn=FIRST):
@@ -211,7 +208,7 @@ def test_a_turn_is_opened_only_after_its_sum_and_before_the_next_upload():
 
 def test_an_audit_of_an_honest_turn_names_nobody_and_keeps_its_sum():
     here = world()
-    round = here.round(inquiry=Probes(audit=True))
+    round = here.round(inquiry=Inquiry(audit=True))
     while round.sum is None:
         here.step(round)
     assert here.agrees(round.sum) and not round.findings.named
@@ -220,7 +217,7 @@ def test_an_audit_of_an_honest_turn_names_nobody_and_keeps_its_sum():
 
 def test_an_audit_with_nothing_left_to_open_keeps_the_sum_of_a_turn_that_passed():
     here = world(opened_turns=0)
-    round = here.round(inquiry=Probes(audit=True))
+    round = here.round(inquiry=Inquiry(audit=True))
     assert here.agrees(here.finish(round))
 
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from choral.backends.wire import MemoryTransport, Wire
-from choral.core.codec import Codec
+from choral.core.codec import Codec, WholeCodec
+from choral.core.device import Prepared, Respondent
 from choral.core.errors import ConfigError, LedgerError, NotReadyError, SumError, TrustError
 from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Call, Inquire, Omega, Refusal, Turn, decode, encode, pack
 from choral.core.plan import SecureSum
-from choral.core.respondent import Prepared, Respondent
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
-from choral.core.whole import WholeCodec
 from tests.protocol.world import FakeLedger, enrolled
 
 FOUR = SecureSum.for_cohort(4)

@@ -16,11 +16,9 @@ from choral.core.messages import (
     pack,
     unpack,
 )
-from choral.core.plan import SecureSum
 from choral.core.terms import context_of
 from choral.server import round as round_module
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.server.round import Readiness, Round
 from choral.server.uploads import Uploads
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, World
@@ -38,8 +36,8 @@ def failure_of(action) -> SumError:
 
 
 def test_too_few_ready_devices_are_reported_before_anybody_is_asked_for_an_update(world):
-    muster = world.muster(called=range(7))
-    failure = failure_of(lambda: Round(muster, world.model.tobytes()))
+    readiness = world.readiness(called=range(7))
+    failure = failure_of(lambda: Round(readiness, world.model.tobytes()))
     assert failure.code == "CH503"
     assert str(failure).startswith("CH503 round 0, attempt 0: only 7 devices can be called, 8 are needed;")
     assert all(ledger.charged == [] for ledger in world.ledgers)
@@ -48,7 +46,7 @@ def test_too_few_ready_devices_are_reported_before_anybody_is_asked_for_an_updat
 @pytest.mark.parametrize("called", [range(11), range(5, 13)])
 def test_a_cohort_that_the_plan_does_not_have_is_not_called(called):
     with pytest.raises(PlanError) as refusal:
-        Muster(World(devices=12).terms, FIRST, called)
+        Readiness(World(devices=12).terms, FIRST, called)
     assert refusal.value.code == "CH204"
 
 
@@ -153,18 +151,6 @@ def test_the_server_hashes_its_model_only_where_devices_disagree_and_then_believ
     assert total.count == 8 and world.agrees(total)
 
 
-def test_the_papers_mode_ends_when_one_device_was_shown_another_round():
-    world = World(SecureSum.of_paper(10))
-    round = world.round()
-    for number, frame in round.outbox().items():
-        message, vector = world.read_all(world.devices[number].answer(frame))
-        if number == 3:
-            message = msgspec.structs.replace(message, context=b"x" * 32)
-        round.receive(number, encode(message, vector))
-    failure = failure_of(round.advance)
-    assert failure.code == "CH503" and "device-0003 CH604" in str(failure)
-
-
 def test_one_wrong_envelope_key_among_nine_names_who_revealed_it_and_the_sum_opens(world):
     round = world.round()
     world.step(round)
@@ -195,8 +181,8 @@ def test_a_wrong_pair_key_names_who_revealed_it_and_the_sum_opens_without_it(wor
 
 def test_the_next_turns_ready_rides_on_final(world):
     world = World(devices=12)
-    following = Muster(world.terms, Turn(1, 0), range(2, 12))
-    round = Round(world.muster(called=range(10)), world.model.tobytes(), following=following)
+    following = Readiness(world.terms, Turn(1, 0), range(2, 12))
+    round = Round(world.readiness(called=range(10)), world.model.tobytes(), following=following)
     world.step(round)
     assert set(round.outbox()) == set(range(12))  # 10 and 11 are called beside
     world.step(round)
@@ -207,15 +193,15 @@ def test_the_next_turns_ready_rides_on_final(world):
 
 
 def test_a_ready_for_another_turn_or_from_nobody_called_is_not_taken(world):
-    muster = Muster(world.terms, FIRST, range(10))
-    calls = Muster(world.terms, Turn(0, 1), range(10)).outbox()
-    muster.receive(3, world.devices[3].answer(calls[3]))
-    muster.receive(11, encode(Ready(turn=FIRST, device=11, nonce=bytes(16), signature=bytes(64))))
-    muster.receive(4, encode(Ready(turn=FIRST, device=5, nonce=bytes(16), signature=bytes(64))))
+    readiness = Readiness(world.terms, FIRST, range(10))
+    calls = Readiness(world.terms, Turn(0, 1), range(10)).outbox()
+    readiness.receive(3, world.devices[3].answer(calls[3]))
+    readiness.receive(11, encode(Ready(turn=FIRST, device=11, nonce=bytes(16), signature=bytes(64))))
+    readiness.receive(4, encode(Ready(turn=FIRST, device=5, nonce=bytes(16), signature=bytes(64))))
     world.devices[5] = world.start(5, payable=broke)
-    muster.receive(5, world.devices[5].answer(muster.outbox()[5]))
-    assert muster.nonces == {} and muster.findings.refusals == {4: "CH600", 5: "CH401"}
-    assert muster.findings.unproved == {}
+    readiness.receive(5, world.devices[5].answer(readiness.outbox()[5]))
+    assert readiness.nonces == {} and readiness.findings.refusals == {4: "CH600", 5: "CH401"}
+    assert readiness.findings.unproved == {}
 
 
 def broke(*_turn):
@@ -224,18 +210,20 @@ def broke(*_turn):
 
 def test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved(world):
     """An enrolled site answers in another's name: the other is neither ready nor counted as having spent its budget."""
-    muster = Muster(world.terms, FIRST, range(10))
-    frames = muster.outbox()
+    readiness = Readiness(world.terms, FIRST, range(10))
+    frames = readiness.outbox()
     world.devices[3] = world.start(3, payable=broke)
     ready, refusal = world.read(world.devices[2].answer(frames[2])), world.read(world.devices[3].answer(frames[3]))
-    muster.receive(4, encode(msgspec.structs.replace(ready, device=4)))
-    muster.receive(5, encode(msgspec.structs.replace(refusal, device=5)))
-    assert muster.nonces == {} and muster.findings.refusals == {}
-    assert muster.findings.unproved == {4: "READY", 5: "CH401"}
-    failure = failure_of(muster.close)
+    readiness.receive(4, encode(msgspec.structs.replace(ready, device=4)))
+    readiness.receive(5, encode(msgspec.structs.replace(refusal, device=5)))
+    assert readiness.nonces == {} and readiness.findings.refusals == {}
+    assert readiness.findings.unproved == {4: "READY", 5: "CH401"}
+    failure = failure_of(readiness.close)
     assert "(not proved: READY in the name of device-0004, CH401 in the name of device-0005)" in str(failure)
     # The same in the middle of a turn, and for a READY that rides on the end of the one before.
-    round = Round(world.muster(Turn(1, 0)), world.model.tobytes(), following=Muster(world.terms, Turn(2, 0), range(10)))
+    round = Round(
+        world.readiness(Turn(1, 0)), world.model.tobytes(), following=Readiness(world.terms, Turn(2, 0), range(10))
+    )
     round.receive(6, encode(msgspec.structs.replace(refusal, turn=Turn(1, 0), device=6)))
     assert round.findings.refusals == {} and round.findings.unproved == {6: "CH401"}
     world.step(round)
@@ -251,7 +239,7 @@ def test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved(world)
 
 def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
     kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), uploads=Uploads(32, kept))
+    round = Round(world.readiness(), world.model.tobytes(), uploads=Uploads(32, kept))
     world.step(round, silent={1})
     assert len(kept) == 9
     world.step(round, silent={2})
@@ -259,15 +247,6 @@ def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
     world.step(round)
     assert len(kept) == 0
     assert world.agrees(world.finish(round))
-
-
-def test_the_papers_mode_keeps_no_upload_at_all():
-    world = World(SecureSum.of_paper(10))
-    kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), uploads=Uploads(32, kept))
-    for number, frame in round.outbox().items():
-        round.receive(number, world.devices[number].answer(frame))
-    assert kept == {}
 
 
 def test_mutated_replies_at_every_step_are_survived_and_give_the_right_sum_or_none():

@@ -21,7 +21,7 @@ def terms():
 
 def made(**changes):
     secure = changes.pop("secure", TEN)
-    codec = Codec(grid=1.0, largest=1000, cohort=secure.cohort, word_bits=secure.modulus_bits, lanes=secure.lanes)
+    codec = Codec(grid=1.0, largest=1000, cohort=secure.cohort, word_bits=secure.modulus_bits)
     given = {"roster": enrolled(10)[1], "secure": secure, "codec": codec, "parameters": 5, "plan": "test"}
     return Terms(**(given | changes))
 
@@ -32,9 +32,9 @@ def made(**changes):
         {"plan": "tesT"},
         {"parameters": 6},
         {"secure": replace(TEN, smallest_sum=9)},
-        {"secure": replace(TEN, masks="directed")},
+        {"secure": replace(TEN, modulus_bits=64)},
         {"roster": enrolled(11)[1]},
-        {"codec": Codec(grid=0.5, largest=1000, cohort=10, word_bits=32, lanes=1)},
+        {"codec": Codec(grid=0.5, largest=1000, cohort=10, word_bits=32)},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -51,8 +51,8 @@ def test_devices_are_numbered_as_their_ids_are_sorted(terms):
     ("changes", "what"),
     [
         ({"roster": enrolled(7)[1]}, "7 devices are enrolled, but a sum needs 8"),
-        ({"codec": Codec(grid=1.0, largest=9, cohort=10, word_bits=64, lanes=1)}, "made for different rings"),
-        ({"codec": Codec(grid=1.0, largest=9, cohort=9, word_bits=32, lanes=1)}, "made for different rings"),
+        ({"codec": Codec(grid=1.0, largest=9, cohort=10, word_bits=64)}, "made for different rings"),
+        ({"codec": Codec(grid=1.0, largest=9, cohort=9, word_bits=32)}, "made for different rings"),
     ],
 )
 def test_terms_that_do_not_go_together_are_refused(changes, what):
@@ -65,10 +65,6 @@ def test_the_longest_frame_holds_a_model_an_upload_and_all_bonds(terms):
     assert terms.frame_bytes > max(terms.upload_bytes, terms.model_bytes) + 10 * terms.bond_bytes
     wide = made(secure=SecureSum.for_cohort(10, modulus_bits=64))
     assert wide.upload_bytes == 2 * made(secure=SecureSum.for_cohort(10)).upload_bytes
-
-
-def test_directed_masks_reveal_two_keys_of_a_pair(terms):
-    assert made(secure=replace(TEN, masks="directed")).edge_bytes == 2 * terms.edge_bytes
 
 
 def test_the_context_binds_turn_model_and_everybodys_nonce(terms):

@@ -14,12 +14,13 @@ from choral.core.errors import LedgerError, SumError
 from choral.core.keys import Identity, Roster
 from choral.core.messages import Message, Turn, decode
 from choral.core.plan import SecureSum
-from choral.core.probing import Probes
-from choral.core.roster_tree import RosterPart
-from choral.core.terms import Terms
+from choral.core.terms import WHOLE, Terms
 from choral.core.vault import Memory, MemoryStore, Vault
-from choral.server.muster import Muster
-from choral.server.round import Round, Sum
+from choral.probes.device import Probed
+from choral.probes.round import Inquiry, ProbedRound
+from choral.server.round import Readiness, Round, Sum
+from choral.trees import lists_of
+from choral.trees.lists import TreeLists, part_of
 
 FIRST = Turn(0, 0)
 TEN = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)
@@ -94,14 +95,12 @@ class World:
         trees: bool = False,
     ) -> None:
         self.identities, roster = enrolled(secure.cohort if devices is None else devices)
-        lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
-        largest = min((2**lane_bits - 1) // (2 * secure.cohort), 2**23 - 1)
-        codec = codec or Codec(
-            grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits, lanes=secure.lanes
-        )
+        largest = min((2**secure.modulus_bits - 1) // (2 * secure.cohort), 2**23 - 1)
+        codec = codec or Codec(grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits)
         self.terms = Terms(
-            roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test", probes=probes,
-            opened_turns=opened_turns, hybrid=hybrid, trees=trees,
+            roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test", hybrid=hybrid,
+            lists=lists_of(roster) if trees else WHOLE,
+            extension=Probed(probes=probes, opened_turns=opened_turns) if probes else None,
         )  # fmt: skip
         self.seed = seed
         self.stores = [MemoryStore() for _ in self.identities]
@@ -116,11 +115,10 @@ class World:
 
     def terms_of(self, number: int) -> Terms:
         """The terms as a device knows them: where lists are trees, with its own part of the roster only."""
-        if not self.terms.trees:
+        lists = self.terms.lists
+        if not isinstance(lists, TreeLists):
             return self.terms
-        tree, own = self.terms.tree, self.identities[number].bundle
-        part = RosterPart(root=tree.root, count=tree.count, number=number, own=own, path=tree.path(number))
-        return replace(self.terms, roster=part)
+        return replace(self.terms, roster=part_of(self.terms.whole, lists.tree, number), lists=TreeLists())
 
     def start(self, number: int, **changes: object) -> Device:
         """A device over what its store holds, as after a restart."""
@@ -158,15 +156,20 @@ class World:
     def wire(self, transport: object = None, **options: object) -> "Patient":
         return Patient(self.terms, transport or MemoryTransport(self.devices), **options)  # type: ignore[arg-type]
 
-    def muster(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Muster:
+    def readiness(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Readiness:
         """Everybody's READY."""
-        muster = Muster(self.terms, turn, range(self.terms.secure.cohort) if called is None else called)
-        for number, frame in muster.outbox().items():
-            muster.receive(number, self.devices[number].answer(frame))
-        return muster
+        readiness = Readiness(self.terms, turn, range(self.terms.secure.cohort) if called is None else called)
+        for number, frame in readiness.outbox().items():
+            readiness.receive(number, self.devices[number].answer(frame))
+        return readiness
 
-    def round(self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Probes | None = None) -> Round:
-        return Round(self.muster(turn, called), self.model.tobytes(), inquiry=inquiry)
+    def round(
+        self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Inquiry | None = None
+    ) -> Round:
+        readiness, model = self.readiness(turn, called), self.model.tobytes()
+        if self.terms.extension is None:
+            return Round(readiness, model)
+        return ProbedRound(readiness, model, inquiry=inquiry)
 
     def step(self, round: Round, silent: Iterable[int] = ()) -> dict[int, Message]:
         """One step of a round in which some stay silent; the answers, read."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from choral.core.codec import Codec
-from choral.core.mechanisms.noise_once import movement
+from choral.core.mechanisms import movement
 from choral.core.plan import Plan
 from choral.engine.compiled import CompiledEngine
 from choral.learning import models

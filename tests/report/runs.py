@@ -8,8 +8,8 @@ import json
 import math
 import random
 
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.plan import Plan, SecureSum
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.record import ATTACK, FORMAT
 from choral.run.folder import write_json
 

@@ -4,7 +4,7 @@ import pytest
 
 from choral.asking.answer import Answer
 from choral.core.errors import ConfigError
-from choral.report.answers import MOST_ROWS, drawn, plot, shown
+from choral.report.questions import MOST_ROWS, drawn, plot, shown
 
 
 def survival(*arms):

@@ -2,9 +2,8 @@
 
 from choral.asking.question import Question
 from choral.record import read_run
-from choral.report.asked_terms import has_questions, reserved, terms_of
-from choral.report.parts import spent
-from choral.report.questions import approved
+from choral.report.questions import approved, has_questions, reserved, terms_of
+from choral.report.report_page import spent
 from choral.run.inquiry import begun
 from tests.run.test_modelling import frame
 from tests.run.test_sum_study import SICK

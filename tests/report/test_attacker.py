@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from choral.record import ShownAttack, converted
-from choral.report.attacker import reads
+from choral.report.report_page import attacker_section
 from tests.report.runs import attack
 
 
 def section(**changes):
-    return str(reads(converted(attack() | changes, ShownAttack, Path("attack.json"))))
+    return str(attacker_section(converted(attack() | changes, ShownAttack, Path("attack.json"))))
 
 
 def test_the_limits_stand_with_epsilon_delta_rule_adjacency_and_adversary():

@@ -6,7 +6,7 @@ import pytest
 
 from choral.core.plan import SecureSum
 from choral.record import read_run
-from choral.report.colluders import by_colluders, honest_devices
+from choral.report.words import by_colluders, honest_devices
 
 RUN = Path(__file__).parents[1] / "vectors" / "present_version" / "rehearsal"
 

@@ -11,7 +11,7 @@ import choral
 from choral.core.ledger import Ledger
 from choral.record import read_run
 from choral.report import page, write_report
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 
 
 @pytest.fixture(scope="module", params=["simulate", "rehearse"])

@@ -1,6 +1,6 @@
 """The page of a site's personal model."""
 
-from choral.report.personal_page import personal_page
+from choral.report.site_page import personal_page
 
 TOLD = {
     "device": "hill", "study": "hearts", "proposed": 0.1, "kappa": 0.3, "words": "mostly ours", "because": "it gains",

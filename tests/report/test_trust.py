@@ -7,7 +7,7 @@ import pytest
 
 from choral.record import read_run
 from choral.report.signed import Outside
-from choral.report.trust import signed_sentence, standing
+from choral.report.verify import signed_sentence, standing
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NOTHING = Outside(keys={})

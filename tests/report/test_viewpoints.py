@@ -10,8 +10,7 @@ from choral.core.display import up
 from choral.core.errors import ConfigError
 from choral.record import read_run
 from choral.report import serve
-from choral.report.live_page import live_page
-from choral.report.viewpoints import viewpoint_of
+from choral.report.live import live_page, viewpoint_of
 from tests.report.runs import epsilon, make_run
 from tests.report.test_live import Stream
 

@@ -10,8 +10,8 @@ from scipy.optimize import linprog
 
 from choral.core.display import up
 from choral.record import Statement, read_run
-from choral.report import nist, words
-from choral.report.colluders import by_colluders, honest_devices
+from choral.report import registry, words
+from choral.report.words import by_colluders, honest_devices
 from tests.report.runs import make_run
 
 
@@ -73,7 +73,7 @@ def test_an_unfinished_run_claims_nothing(run):
     record = run(finished=False, done=7)
     assert words.claims(record) == ()
     assert "No ε may be quoted" in words.statement(record)[1]
-    assert dict(nist.questions(record))["How much? (ε, δ)"] == "Open until the run has ended."
+    assert dict(registry.nist_answers(record))["How much? (ε, δ)"] == "Open until the run has ended."
 
 
 def test_a_run_whose_noise_can_be_computed_again_is_a_simulation_whatever_it_calls_itself(run):
@@ -147,7 +147,7 @@ def test_without_noise_nothing_is_claimed_and_that_is_said(run):
     record = replace(record, result=msgspec.structs.replace(record.result, privacy=nothing))
     assert words.claims(record) == ()
     assert words.statement(record)[1].startswith("No noise was added. Whoever sees what left the devices")
-    assert dict(nist.questions(record))["How much? (ε, δ)"] == "no noise was added"
+    assert dict(registry.nist_answers(record))["How much? (ε, δ)"] == "no noise was added"
 
 
 def test_the_reason_why_there_is_no_certificate_is_reported(run):

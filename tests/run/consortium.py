@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from choral.backends import relay
-from choral.core.envelope import ANSWER_HEAD, answer_in, answered
+from choral.backends import local_socket
 from choral.core.errors import DeploymentError
 from choral.core.keys import Identity
+from choral.core.signed import ANSWER_HEAD, answered
 from choral.deploy.agent import Agent
 from choral.deploy.approving import approve
 from choral.deploy.enrolment import SPEAKS, enrol, prepare
 from choral.deploy.home import Home, Policy
 from choral.deploy.serving import Deployed, speaker_of
+from choral.server.speaker import answer_in
 
 JOB = """
 [privacy]
@@ -119,7 +120,7 @@ class Sockets:
         found = set()
         for number, name in enumerate(self.ids):
             with contextlib.suppress(DeploymentError):
-                if relay.ask(self.homes[name].socket, relay.HELLO, timeout=5) == name.encode():
+                if local_socket.ask(self.homes[name].socket, local_socket.HELLO, timeout=5) == name.encode():
                     found.add(number)
         return frozenset(found)
 
@@ -154,9 +155,9 @@ class Sockets:
 
     def _ask(self, item):
         number, frame = item
-        request = relay.FRAME + self.heads[number] + frame
+        request = local_socket.FRAME + self.heads[number] + frame
         try:
-            return number, relay.ask(self.homes[self.ids[number]].socket, request, timeout=self.deadline)
+            return number, local_socket.ask(self.homes[self.ids[number]].socket, request, timeout=self.deadline)
         except DeploymentError:
             return number, None
 
@@ -166,7 +167,7 @@ def as_server(agent, frame):
     study = next(folder / "study" for folder in agent.home.path.parents if (folder / "study" / SPEAKS).exists())
     speaker = speaker_of(study, agent.study)
     head = speaker.head(agent.device.number, frame)
-    reply = agent.answer(relay.FRAME + head + frame)
+    reply = agent.answer(local_socket.FRAME + head + frame)
     return bytes(answer_in(reply, head, agent.study.roster[agent.name]))
 
 

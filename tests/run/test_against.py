@@ -10,11 +10,12 @@ from scipy.stats import norm
 
 import choral
 from choral import config
+from choral.accounting.costs import NO_LIMIT
+from choral.accounting.proofs import with_secure_sum
 from choral.cli import main
-from choral.core.costs import NO_LIMIT
 from choral.core.errors import ChoralError
+from choral.core.exposure import SUMS
 from choral.core.ledger import Ledger
-from choral.core.mechanisms import with_secure_sum
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
@@ -51,7 +52,7 @@ def test_the_limit_holds_for_the_figure_that_was_chosen_and_the_other_is_counted
     for file in sorted((trusting / "ledgers").iterdir()):
         ledger = Ledger.read(file)
         assert (ledger.limit.epsilon, ledger.sum_epsilon) == (NO_LIMIT, 1.0)
-        assert ledger.balances.sums.epsilon <= 1.0 < ledger.balance.epsilon
+        assert ledger.balance.against(SUMS).spent() <= 1.0 < ledger.balance.epsilon
 
 
 def test_one_round_more_would_pass_the_limit_of_sums():

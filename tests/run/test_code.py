@@ -155,6 +155,6 @@ def test_a_file_does_not_take_the_place_of_a_module_that_is_loaded(tmp_path):
 
 
 def test_processes_that_choral_starts_take_no_code_from_the_folder_they_start_in():
-    from choral.cli.service import command
+    from choral.cli.phases import service_command as command
 
     assert command("device", "run")[1:4] == ("-P", "-m", "choral")

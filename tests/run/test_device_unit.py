@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from choral.accounting.words import words_of
 from choral.core.codec import sensitivity
 from choral.core.errors import ChoralError, PlanError
-from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan
 from choral.learning.recipe import Recipe
 from choral.report.verify import verify
@@ -135,10 +135,10 @@ def test_every_law_of_noise_has_its_words():
     }
     for law, words in (("gaussian", "Gaussian noise"), ("discrete_gaussian", "discrete Gaussian noise")):
         plan = Plan(**numbers, unit="device", law=law, local_steps=7)
-        assert f"Each device's whole update clipped to 0.4; {words}" in mechanism_of(plan).described(plan)
+        assert f"Each device's whole update clipped to 0.4; {words}" in words_of(plan).described(plan)
     adaptive = Plan(**numbers, unit="device", clip_quantile=0.3)
-    assert "clipped to 0.4 at first;" in mechanism_of(adaptive).described(adaptive)
-    assert "follow the 0.3 quantile of the updates' lengths" in mechanism_of(adaptive).protection(adaptive)
+    assert "clipped to 0.4 at first;" in words_of(adaptive).described(adaptive)
+    assert "follow the 0.3 quantile of the updates' lengths" in words_of(adaptive).protection(adaptive)
     with pytest.raises(PlanError, match="CH204 clip_quantile"):
         Plan(**numbers, clip_quantile=0.3)
     with pytest.raises(PlanError, match="noise_is_added"):

@@ -9,8 +9,8 @@ import pytest
 
 import choral
 from choral import config
+from choral.accounting.costs import Costs
 from choral.core.codec import Codec
-from choral.core.costs import Costs
 from choral.core.errors import ConfigError, PlanError
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.engine.compiled import CompiledEngine

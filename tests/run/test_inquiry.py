@@ -9,7 +9,7 @@ import pytest
 
 from choral.asking.question import Question
 from choral.config import job_of
-from choral.core import whole
+from choral.core import codec as whole
 from choral.core.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
 from choral.core.events import epsilon_of
 from choral.core.ledger import Ledger

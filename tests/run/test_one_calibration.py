@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import binom
 
 from choral.accounting.calibrate import calibrated
-from choral.cli.demo import PAPER
-from choral.core.costs import Costs
+from choral.accounting.costs import Costs
+from choral.accounting.reserves import rounded_coin
+from choral.cli.training import PAPER
 from choral.core.plan import Budget, Plan, SecureSum
-from choral.core.poisson import rounded_coin
 from choral.learning.batches import drawer_of
 from choral.learning.models import logistic
 from choral.planner import plan_for

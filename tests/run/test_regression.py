@@ -14,7 +14,7 @@ from choral.output.onnx import export_onnx
 from choral.planner import plan_for
 from choral.record import read_run
 from choral.report import page
-from choral.report.live_page import live_page
+from choral.report.live import live_page
 from choral.run.runs import Run
 from choral.tables import sources
 from tests.run.small import SETTINGS, study

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.backends.dropouts import drops_out
+from choral.backends.wire import drops_out
 from choral.core.messages import Turn
 from choral.run.runs import Run
 from tests.cases import cases

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from choral.accounting import groups
-from choral.core.costs import Costs
+from choral.accounting.costs import Costs
+from choral.accounting.reserves import overflow, rounded_coin
 from choral.core.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
-from choral.core.poisson import overflow, rounded_coin
 from choral.core.private_sums import SumPrice
 from choral.record import read_run
 from choral.report import write_report

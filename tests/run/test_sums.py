@@ -3,8 +3,8 @@
 import pytest
 
 from choral.cli import main
-from choral.config import FederationSettings
-from choral.core.errors import PlanError
+from choral.config import FederationSettings, parse
+from choral.core.errors import ConfigError, PlanError
 from choral.run.planning import secure_sum_of
 
 SETTINGS = """\
@@ -16,7 +16,6 @@ devices = 24
 cohort = 20
 rounds = 2
 secure_sum = "KIND"
-packed = PACKED
 [local]
 steps = 2
 batch = 10
@@ -36,44 +35,24 @@ def ready(tmp_path, monkeypatch):
     rows = [f"{20 + number % 70},{int(number % 70 > 30)}" for number in range(1200)]
     (tmp_path / "rows.csv").write_text("\n".join(["age,ill", *rows]))
 
-    def write(kind, packed="false"):
-        (tmp_path / "choral.toml").write_text(SETTINGS.replace("KIND", kind).replace("PACKED", packed))
+    def write(kind):
+        (tmp_path / "choral.toml").write_text(SETTINGS.replace("KIND", kind))
         return tmp_path
 
     return write
 
 
-@pytest.mark.parametrize(
-    ("kind", "packed", "said"),
-    [
-        ("complete", "false", "Updates are masked on the device"),
-        ("sparse", "false", "Updates are masked on the device"),
-        ("paper", "false", "Fig. 1"),
-        ("complete", "true", "Updates are masked on the device"),
-    ],
-)
-def test_every_kind_of_sum_is_rehearsed_with_real_masks_and_verifies(kind, packed, said, ready):
-    folder = ready(kind, packed)
+@pytest.mark.parametrize("kind", ["complete", "sparse"])
+def test_every_kind_of_sum_is_rehearsed_with_real_masks_and_verifies(kind, ready):
+    folder = ready(kind)
     assert main(["rehearse", "choral.toml", "--out", "run", "--quiet"]) == 0
     assert main(["verify", "run"]) == 0
-    report = (folder / "run" / "report.html").read_text()
-    assert said in report
-    assert ("Fig. 1" in report) == (kind == "paper")
-
-
-def test_drop_outs_are_not_rehearsed_with_the_papers_protocol_which_would_only_spend(ready, capsys):
-    folder = ready("paper")
-    assert main(["rehearse", "choral.toml", "--drop", "0.3", "--out", "run", "--quiet"]) == 2
-    assert capsys.readouterr().err.startswith("CH102 drop = 0.3 with the paper's own protocol")
-    assert not list(folder.glob("run/ledgers/*"))
+    assert "Updates are masked on the device" in (folder / "run" / "report.html").read_text()
 
 
 def test_settings_that_a_kind_of_sum_can_not_have_are_refused():
     with pytest.raises(PlanError, match="no sparse graph on 5 devices"):
         secure_sum_of(FederationSettings(secure_sum="sparse"), 5)
-    with pytest.raises(PlanError, match="paper"):
-        secure_sum_of(FederationSettings(secure_sum="paper", colluders=2), 10)
-    assert secure_sum_of(FederationSettings(packed=True), 10).lanes == 3
 
 
 def test_a_sparse_graph_with_more_colluders_than_it_withstands_is_refused_before_anything_is_planned():
@@ -81,3 +60,11 @@ def test_a_sparse_graph_with_more_colluders_than_it_withstands_is_refused_before
     assert secure_sum_of(FederationSettings(secure_sum="sparse", colluders=usual.colluders), 200) == usual
     with pytest.raises(PlanError, match=r"CH205.*bits of privacy in a cohort of 200"):
         secure_sum_of(FederationSettings(secure_sum="sparse", colluders=60), 200)
+
+
+@pytest.mark.parametrize("gone", ['secure_sum = "paper"', "packed = true"])
+def test_forms_that_were_removed_are_refused_with_the_last_version_that_runs_them(gone):
+    text = f"[privacy]\nepsilon = 2.0\n[federation]\n{gone}\n"
+    with pytest.raises(ConfigError, match=r"CH101 .*was removed.*choral 0\.2 is the last version that runs it"):
+        parse(text)
+    assert parse(text, recorded=True).federation.secure_sum == "complete"

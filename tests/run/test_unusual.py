@@ -9,7 +9,7 @@ import choral
 from choral.cli import main
 from choral.core.errors import ConfigError, LedgerError, PlanError
 from choral.core.ledger import Ledger
-from choral.report.parts import ledger_terms
+from choral.report.report_page import ledger_terms
 from choral.run.folder import RunFolder, ledger_file
 from choral.run.places import DeviceLedgers
 from choral.run.runs import Run, resume
@@ -67,10 +67,10 @@ def test_one_device_a_round_is_fine_where_nothing_is_protected():
 
 
 def test_the_words_that_the_server_got_are_shown_as_wide_as_they_are():
-    sight = Run("rehearsal", study(seed=None, packed=True)).finish().record.result.sight
+    sight = Run("rehearsal", study(seed=None)).finish().record.result.sight
     words = sight.received
-    assert max(words) >= 2**32, "four words of 64 even bits all fall below it once in 2^128 runs"
-    assert len(words) == study(packed=True).codec.length(len(sight.computed))
+    assert max(words) >= 2**16, "four words of 32 even bits all fall below it once in 2^64 runs"
+    assert len(words) == study().codec.length(len(sight.computed))
 
 
 def test_a_run_that_goes_on_counts_the_seconds_from_its_beginning(tmp_path):

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from choral.core import messages
-from choral.core.graph import failure_bits, sparse
+from choral.core.masks import failure_bits, sparse
 from choral.core.plan import SecureSum
 
 TEXT = (Path(__file__).parents[2] / "docs" / "secure-sum.md").read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_the_sparse_graphs_have_the_degrees_and_bits_of_the_document(row):
 
 @pytest.mark.parametrize("row", rows("| words | bytes per parameter |"), ids=lambda row: row[0])
 def test_words_have_the_bits_for_a_value_that_the_document_says(row):
-    lanes, bits = (3, 64) if "lanes" in row[0] else (1, int(row[0].split()[0]))
-    assert float(row[1]) == round(bits / 8 / lanes, 2)
-    found = [SecureSum.for_cohort(r, modulus_bits=bits, lanes=lanes).value_bits for r in (10, 100)]
+    bits = int(row[0].split()[0])
+    assert float(row[1]) == bits / 8
+    found = [SecureSum.for_cohort(r, modulus_bits=bits).value_bits for r in (10, 100)]
     assert [int(cell) for cell in row[2:]] == found

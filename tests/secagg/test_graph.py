@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from choral.core.errors import PlanError
-from choral.core.graph import Circle, Graph, failure_bits, require_private, sparse
+from choral.core.masks import Graph, failure_bits, require_private, sparse
 from choral.core.plan import SecureSum
+from choral.trees.lists import Circle
 
 
 def names(count):
@@ -159,7 +160,7 @@ def test_words_that_are_equal_are_drawn_again_so_that_no_position_is_preferred(m
             assert (count, bits) == (4, 64)
             return np.array(next(drawn), np.uint64)
 
-    monkeypatch.setattr("choral.core.graph.Stream", Fixed)
+    monkeypatch.setattr("choral.trees.lists.Stream", Fixed)
     assert Circle(4, b"ctx", 2).neighbours(0) == (1, 3) and next(drawn) == [1, 2, 3, 4]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from choral.core import hybrid
+from choral.core import keys as hybrid
 from choral.core.errors import TrustError
-from choral.core.hybrid import PUBLIC_SIZE, WRAPPED_SIZE, HybridKey, pair_roots
+from choral.core.keys import PUBLIC_SIZE, WRAPPED_SIZE, HybridKey, pair_roots
 from tests.vectors import first_hybrid, second_hybrid
 from tests.vectors.answers import expected, outcome
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.core.errors import TrustError
-from choral.core.keys import Bundle, Identity, Roster, digest, envelope_key, framed, safety_number, seal, unseal
+from choral.core.keys import Bundle, Identity, Roster, digest, envelope_key, framed, safety_number, seal
+from choral.server.secrets import unseal
 
 fields = st.lists(st.binary(max_size=20), max_size=5)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from choral.core.probes import (
+from choral.probes.projections import (
     adds_up,
     answers_of,
     probe_rows,
@@ -13,7 +13,7 @@ from choral.core.probes import (
     upload_digest,
     watched_of,
 )
-from choral.robust import VARIANCE
+from choral.probes.rules import VARIANCE
 
 
 def test_the_numbers_of_a_probe_are_odd_and_have_the_variance_that_lengths_are_divided_by() -> None:

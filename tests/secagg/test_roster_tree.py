@@ -6,7 +6,7 @@ import pytest
 
 from choral.core.errors import TrustError
 from choral.core.keys import Identity
-from choral.core.roster_tree import RosterPart, cohort_tree, require_enrolled, require_in_cohort, roster_tree
+from choral.trees.merkle import RosterPart, cohort_tree, require_enrolled, require_in_cohort, roster_tree
 from tests.protocol.world import enrolled
 
 IDENTITIES, ROSTER = enrolled(10)

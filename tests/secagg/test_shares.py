@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.core.errors import SumError
-from choral.core.shares import LARGEST_POINT, PRIME, commitment, fresh_secret, join, recover, split
+from choral.core.shares import LARGEST_POINT, PRIME, commitment, fresh_secret, split
+from choral.server.secrets import join, recover
 
 elements = st.integers(0, PRIME - 1).map(lambda value: value.to_bytes(32, "little"))
 

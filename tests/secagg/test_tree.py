@@ -7,7 +7,7 @@ import pytest
 
 from choral.core.errors import TrustError
 from choral.core.keys import digest
-from choral.core.tree import HASH_SIZE, Tree, path_length, root_of
+from choral.trees.merkle import HASH_SIZE, Tree, path_length, root_of
 from tests.vectors import first_tree, second_tree
 from tests.vectors.answers import expected, outcome
 

@@ -99,11 +99,11 @@ def test_uploads_are_added_taken_back_and_unmasked():
     masked = words.copy()
     add_masks(masked, [Mask(bytes(32), adds=True)])
     work.add(1, masked.tobytes())
-    work.add(2, words.tobytes(), keep=False)
+    work.add(2, words.tobytes())
     work.add(3, words.tobytes())
-    assert sorted(work.vectors) == [1, 3]
+    assert sorted(work.vectors) == [1, 2, 3]
     work.take_back(3)
-    assert sorted(work.vectors) == [1]
+    assert sorted(work.vectors) == [1, 2]
     assert work.unmasked([Mask(bytes(32), adds=False)]).tolist() == (2 * words).tolist()
     assert Uploads(32).unmasked([]).tolist() == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.vectors import first, second
-from tests.vectors.answers import expected, outcome
+from tests.vectors.answers import expected, of_before, outcome
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 VECTORS = [
@@ -17,7 +17,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize("vector", VECTORS)
+@pytest.mark.parametrize("vector", [one for one in VECTORS if not of_before(one.values[0])])
 def test_choral_answers_as_the_vector_says(vector):
     assert outcome(first, vector) == expected(vector)
 

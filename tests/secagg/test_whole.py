@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from choral.core.codec import MOST_ROWS, WholeCodec
 from choral.core.errors import PlanError, SumError
 from choral.core.masks import Stream
 from choral.core.plan import SecureSum
-from choral.core.whole import MOST_ROWS, WholeCodec
 
 SECURE = SecureSum.for_cohort(10, modulus_bits=64)
 CODEC = WholeCodec.of(SECURE, factor=32, largest=1, scale=1024, tail=16)

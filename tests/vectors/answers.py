@@ -18,3 +18,14 @@ def outcome(implementation, vector):
         return {"refused": str(refusal)}
     except tuple(kind for kinds in library.values() for kind in kinds) as error:
         return {"refused": next(code for code, kinds in library.items() if isinstance(error, kinds))}
+
+
+def of_before(vector):
+    """Whether a vector is of a form of sums that choral 0.2 was the last to run: the second implementation still does.
+
+    These are packed words, directed masks, and the paper's own protocol.
+    """
+    given = vector["given"]
+    secure = given["terms"]["secure"] if "terms" in given and "devices" in given else {}
+    forms = {"lanes": 1, "masks": "single", "mode": "choral"}
+    return given.get("lanes", 1) != 1 or any(secure.get(name, usual) != usual for name, usual in forms.items())

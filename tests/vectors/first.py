@@ -4,9 +4,10 @@ import numpy as np
 
 from choral.core import shares
 from choral.core.codec import Codec
-from choral.core.graph import Graph
-from choral.core.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint, unseal
-from choral.core.masks import Mask, Stream, add_masks, pair_masks, ring, round_context, self_mask
+from choral.core.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint
+from choral.core.masks import Graph, Mask, Stream, add_masks, pair_mask, ring, round_context, self_mask
+from choral.server.secrets import join as joined
+from choral.server.secrets import unseal
 
 unhex = bytes.fromhex
 
@@ -59,7 +60,7 @@ def context(config, roster, round, attempt, model, cohort):
 
 def round_keys(seed, ctx, id):
     return {
-        "pair_key": pair_masks(_secret("a", "b", rising=unhex(seed)), unhex(ctx))[0].key.hex(),
+        "pair_key": pair_mask(_secret("a", "b", rising=unhex(seed)), unhex(ctx)).key.hex(),
         "self_key": self_mask(unhex(seed), unhex(ctx), id).key.hex(),
         "envelope_key": envelope_key(unhex(seed), unhex(ctx)).hex(),
         "fingerprint": fingerprint(unhex(seed), unhex(ctx)).hex(),
@@ -95,16 +96,16 @@ def split(secret, coefficients, points):
 
 
 def join(values, threshold):
-    return {"secret": shares.join({int(at): unhex(share) for at, share in values.items()}, threshold).hex()}
+    return {"secret": joined({int(at): unhex(share) for at, share in values.items()}, threshold).hex()}
 
 
-def encode(update, dither, grid, largest, bits, lanes):
-    codec = Codec(grid=grid, largest=largest, cohort=1, word_bits=bits, lanes=lanes)
+def encode(update, dither, grid, largest, bits, lanes):  # noqa: ARG001 - one lane: others are of choral 0.2
+    codec = Codec(grid=grid, largest=largest, cohort=1, word_bits=bits)
     return {
         "words": codec.encode(np.array([float(x) for x in update], np.float32), np.array(dither, np.float32)).tolist()
     }
 
 
-def decode(words, dimensions, count, largest, bits, lanes):
-    codec = Codec(grid=1.0, largest=largest, cohort=count, word_bits=bits, lanes=lanes)
+def decode(words, dimensions, count, largest, bits, lanes):  # noqa: ARG001 - as above
+    codec = Codec(grid=1.0, largest=largest, cohort=count, word_bits=bits)
     return {"integers": codec.decode(np.array(words, ring(bits)), dimensions, count=count).tolist()}

@@ -2,9 +2,10 @@
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from choral.core.envelope import Listener, Speaker, answered
 from choral.core.errors import ChoralError
 from choral.core.keys import Identity
+from choral.core.signed import Listener, answered
+from choral.server.speaker import Speaker
 
 
 def public(secret):

@@ -1,9 +1,8 @@
 """choral's own answers to the vectors of hybrid keys."""
 
-from choral.core.hybrid import HybridKey, check_public, pair_roots
-from choral.core.keys import Bundle, Identity, digest
+from choral.core.keys import Bundle, Chains, HybridKey, Identity, digest, pair_of_turn, pair_roots
 from choral.core.messages import decode, pack
-from choral.core.ratchet import Chains, pair_of_turn
+from choral.server.key_round import check_public
 
 unhex = bytes.fromhex
 

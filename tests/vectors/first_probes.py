@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from choral.core.messages import decode
-from choral.core.probes import answers_of, probe_seed, upload_digest
-from choral.core.probing import Probes
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.probes.device import Probed
+from choral.probes.projections import answers_of, probe_seed, upload_digest
+from choral.probes.round import Inquiry, ProbedRound
+from choral.server.round import Readiness
 from tests.vectors.first_transcript import frame, step, terms_of
 
 __all__ = ["frame", "probe", "probed"]
@@ -24,13 +24,14 @@ def probe(ctx, uploads, watched, probes, integers):
 
 
 def probed(terms, devices, exchanges):
-    agreed = replace(terms_of(terms, devices), probes=terms["probes"], opened_turns=terms["opened_turns"])
+    probed = Probed(probes=terms["probes"], opened_turns=terms["opened_turns"])
+    agreed = replace(terms_of(terms, devices), extension=probed)
     call = decode(bytes.fromhex(exchanges[0][0][1]), vector_bytes=0, records_bytes=0)[0]
-    muster = Muster(agreed, call.turn, [number for number, _, _ in exchanges[0]])
-    step(muster, exchanges[0])
+    readiness = Readiness(agreed, call.turn, [number for number, _, _ in exchanges[0]])
+    step(readiness, exchanges[0])
     caps = {"vector_bytes": agreed.model_bytes, "records_bytes": agreed.records_bytes}
     omega, asked = (decode(bytes.fromhex(exchanges[at][0][1]), **caps)[1] for at in (1, 2))
-    round = Round(muster, omega, inquiry=Probes(watched=bytes(asked)))
+    round = ProbedRound(readiness, omega, inquiry=Inquiry(watched=bytes(asked)))
     for exchange in exchanges[1:]:
         step(round, exchange)
         round.advance()

@@ -5,8 +5,7 @@ from choral.core.keys import Identity, Roster
 from choral.core.messages import Turn, decode
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.server.round import Readiness, Round
 
 
 def shown(value):
@@ -26,8 +25,8 @@ def terms_of(terms, devices):
     roster = Roster.of(Identity(device["id"], bytes.fromhex(device["secret"])).bundle for device in devices)
     return Terms(
         roster=roster,
-        secure=SecureSum(**terms["secure"]),
-        codec=Codec(**terms["codec"]),
+        secure=SecureSum.read(terms["secure"]),
+        codec=Codec(**{name: value for name, value in terms["codec"].items() if name != "lanes"}),
         parameters=terms["parameters"],
         plan=terms["plan"],
     )
@@ -36,10 +35,10 @@ def terms_of(terms, devices):
 def turn(terms, devices, exchanges):
     agreed = terms_of(terms, devices)
     call = decode(bytes.fromhex(exchanges[0][0][1]), vector_bytes=0, records_bytes=0)[0]
-    muster = Muster(agreed, call.turn, [number for number, _, _ in exchanges[0]])
-    step(muster, exchanges[0])
+    readiness = Readiness(agreed, call.turn, [number for number, _, _ in exchanges[0]])
+    step(readiness, exchanges[0])
     omega = bytes.fromhex(exchanges[1][0][1])
-    round = Round(muster, decode(omega, vector_bytes=agreed.model_bytes, records_bytes=agreed.records_bytes)[1])
+    round = Round(readiness, decode(omega, vector_bytes=agreed.model_bytes, records_bytes=agreed.records_bytes)[1])
     for exchange in exchanges[1:]:
         step(round, exchange)
         round.advance()

@@ -1,15 +1,12 @@
 """choral's own answers to the vectors of trees: a function bears the name of a kind."""
 
 from choral.core.codec import Codec
-from choral.core.graph import Circle
 from choral.core.keys import Identity
-from choral.core.masks import tree_context
 from choral.core.messages import Paths, Turn, decode
-from choral.core.paths import Shown, only_root
 from choral.core.plan import SecureSum
-from choral.core.roster_tree import RosterPart
 from choral.core.terms import Terms
-from choral.core.tree import Tree, root_of
+from choral.trees.lists import Circle, Shown, TreeLists, tree_context
+from choral.trees.merkle import RosterPart, Tree, root_of
 
 unhex = bytes.fromhex
 
@@ -43,9 +40,9 @@ class _Pinned(Terms):
 def shown(frame, config, roster, enrolled, number, secret, id, path, nonce, secure):
     identity = Identity(id, unhex(secret))
     part = RosterPart(root=unhex(roster), count=enrolled, number=number, own=identity.bundle, path=unhex(path))
-    asked = SecureSum(**secure)
+    asked = SecureSum.read(secure)
     codec = Codec(grid=1.0, largest=1000, cohort=asked.cohort)
-    terms = _Pinned(roster=part, secure=asked, codec=codec, parameters=2, plan="vectors", trees=True)
+    terms = _Pinned(roster=part, secure=asked, codec=codec, parameters=2, plan="vectors", lists=TreeLists())
     object.__setattr__(terms, "digest", unhex(config))
     message, model = decode(unhex(frame), vector_bytes=8, records_bytes=terms.records_bytes)
     cohort = Shown(terms, message, model, identity).cohort(unhex(nonce))
@@ -57,5 +54,5 @@ def roots(seen):
     known = []
     for turn, root in seen:
         message = Paths(turn=Turn(*turn), terms=bytes(32), root=unhex(root), size=2, members=b"")
-        known.append(only_root(known, message))
+        known.append(TreeLists().seen(message, known))
     return {"kept": len(known)}

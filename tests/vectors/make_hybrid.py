@@ -4,8 +4,7 @@ import json
 from hashlib import shake_256
 from pathlib import Path
 
-from choral.core.hybrid import HYBRID, HybridKey
-from choral.core.keys import Identity
+from choral.core.keys import HYBRID, HybridKey, Identity
 from choral.core.messages import AGREEING, Agreed, Call, Gather, Offer, Offers, Turn, Wrapped, Wraps, encode, pack
 from tests.vectors import first_hybrid
 from tests.vectors.answers import outcome

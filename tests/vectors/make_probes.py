@@ -9,9 +9,8 @@ import numpy as np
 
 from choral.core.errors import SumError
 from choral.core.messages import PROBING, VERSION, Call, Open, OpenedKeys, Probe, ProbeAnswer, decode, encode, pack
-from choral.core.probing import Probes
-from choral.server.muster import Muster
-from choral.server.round import Round
+from choral.probes.round import Inquiry, ProbedRound
+from choral.server.round import Readiness
 from tests.protocol.world import World
 from tests.vectors import first_probes
 from tests.vectors.make_transcripts import FIVE, TURN, VECTOR, headed, tag_of, vector
@@ -60,7 +59,7 @@ def probes():
 def turn(name, silent=(), watched=b"", spoil=None):
     """One turn; `silent` are who does not answer PROBE, `spoil` may change an answer."""
     world = World(FIVE, parameters=3, probes=8)
-    half, exchanges, outcome = Muster(world.terms, TURN, range(5)), [], None
+    half, exchanges, outcome = Readiness(world.terms, TURN, range(5)), [], None
     while outcome is None:
         exchange = []
         for number, data in half.outbox().items():
@@ -72,8 +71,8 @@ def turn(name, silent=(), watched=b"", spoil=None):
                 half.receive(number, reply)
         exchanges.append(exchange)
         try:
-            if isinstance(half, Muster):
-                half = Round(half, world.model.tobytes(), inquiry=Probes(watched=watched))
+            if isinstance(half, Readiness):
+                half = ProbedRound(half, world.model.tobytes(), inquiry=Inquiry(watched=watched))
                 continue
             half.advance()
             if half.sum is not None:

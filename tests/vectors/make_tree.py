@@ -6,12 +6,10 @@ from pathlib import Path
 
 from msgspec import msgpack
 
-from choral.core.graph import Circle
 from choral.core.keys import Identity
-from choral.core.masks import tree_context
 from choral.core.messages import Paths, Turn, encode
-from choral.core.roster_tree import cohort_tree, roster_tree
-from choral.core.tree import Tree
+from choral.trees.lists import Circle, tree_context
+from choral.trees.merkle import Tree, cohort_tree, roster_tree
 from tests.vectors import first_tree
 from tests.vectors.answers import outcome
 

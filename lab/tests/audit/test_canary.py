@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from choral.accounting.calibrate import noise_for
-from choral.core.exposure import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.core.plan import Plan, SecureSum
 from choral_lab.audit.bounds import held_out, least_epsilon
 from choral_lab.audit.canary import LANES, SIGHTS, device_scores, in_small, others_noise, worst_case

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.core.mechanisms.noise_once import movement
+from choral.core.mechanisms import movement
 from choral.learning import once
 from choral_lab.audit.once import once_case
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench.side_by_side import ends_of, groups_of, merits
 from choral import config
-from choral.core.costs import NO_LIMIT
+from choral.accounting.costs import NO_LIMIT
 from choral.learning.evaluate import evaluate
 from choral.run.planning import settle
 from choral.run.runs import Run

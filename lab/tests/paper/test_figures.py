@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from choral.core.errors import ConfigError
-from choral.report.png import why_not
+from choral.report.charts import why_not
 from choral_lab import research
 from choral_lab.paper import figures
 from choral_lab.paper.adult import ROWS, experiment

@@ -4,11 +4,10 @@ from typing import Unpack
 
 from choral.accounting import published
 from choral.accounting.groups import EXAMPLE, at_two_sites, of_rows
+from choral.accounting.proofs import Exposed, against_everyone, exposed, with_secure_sum
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Zcdp
-from choral.core.exposure import Exposed, Exposure
-from choral.core.mechanisms import against_everyone, with_secure_sum
-from choral.core.rules import adjacency_of
+from choral.core.exposure import Exposure, adjacency_of
 from choral.core.zcdp import require_delta
 from choral.record import Account, ClaimOfSums, DpSgd, EveryoneClaim, FormulaValue, Proved
 
@@ -28,7 +27,7 @@ def account(*, delta: float, **numbers: Unpack[Exposed]) -> Account:
     (False, 'the theorem partitions the records into batches; here they are drawn by Poisson sampling')
     """
     delta = require_delta(delta)
-    return account_of(Exposure.of(**numbers), delta)
+    return account_of(exposed(**numbers), delta)
 
 
 def account_of(part: Exposure, delta: float) -> Account:
@@ -76,7 +75,7 @@ def account_of(part: Exposure, delta: float) -> Account:
 def several_rows(part: Exposure, delta: float, rows: int = EXAMPLE) -> tuple[float, float]:
     """ε for so many rows of one person, and for one row at each of two sites with this exposure, against everyone.
 
-    >>> part = Exposure.of(rounds=4, local_steps=1, cohort=10, devices=16, rows=100, batch=100, noise=0.4, clip=1.0)
+    >>> part = exposed(rounds=4, local_steps=1, cohort=10, devices=16, rows=100, batch=100, noise=0.4, clip=1.0)
     >>> [round(epsilon, 2) for epsilon in (against_everyone(part).epsilon(1e-5), *several_rows(part, 1e-5))]
     [0.34, 1.99, 0.5]
     """

@@ -12,16 +12,22 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from choral.accounting import published
+from choral.accounting.conversions import rho_for
+from choral.accounting.proofs import (
+    Conditions,
+    Loss,
+    against_everyone,
+    exposed,
+    of_clipped_updates,
+    rounds_each,
+    with_secure_sum,
+)
+from choral.accounting.reserves import spendable, with_reserves
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
-from choral.core.exposure import Conditions, Exposure, in_crowd, rounds_each
-from choral.core.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
-from choral.core.plan import OUT_OF_RANGE, Budget, Plan, require_number, require_one_of
-from choral.core.plan.poisson_room import MOST_ROUNDED, OVERFLOW
-from choral.core.poisson import OWN_COIN, rounded_coin
-from choral.core.rules import Loss
-from choral.core.zcdp import rho_for
+from choral.core.exposure import Exposure, in_crowd
+from choral.core.plan import Budget, Plan, require_number, require_one_of
 
 Rule = Literal[
     "proved", "with_secure_sum", "clipped_updates", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"
@@ -39,84 +45,10 @@ _PROVED: dict[str, Callable[[Exposure], Loss | str]] = {
 }
 RULES: tuple[str, ...] = (*_PROVED, *PAPER_RULES)
 
-_RESERVED = 1e-3  # of δ: what each kind of rare failure may take of it, and no more than a plan keeps that says nothing
-_MOST_OF_DELTA = 0.5  # that the rounding of very many coins may take, together with full batches
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
 _LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
 _BAND = 5e-4  # how far below its target a search may stop
-
-
-def most_draws(probability: float, delta: float) -> int:
-    """How many batches a run may draw with this probability, by what their rounding may take of δ.
-
-    >>> most_draws(0.1, 1e-9) > 3000, most_draws(1.0, 1e-9) == 10**9
-    (True, True)
-    """
-    coin = rounded_coin(probability)
-    return int(MOST_ROUNDED * _MOST_OF_DELTA * delta / coin) if coin else _MOST_ROUNDS
-
-
-def _coin(plan: Plan) -> float:
-    """What the rounding of one drawn batch of a plan may take of δ, at any device.
-
-    Where the smallest device draws all of its rows, it rounds nothing, and the rounding of one with more rows is
-    bounded by what its steps cost without sampling (docs/accounting.md).
-    """
-    if plan.partitioned or plan.protects.clips_update:
-        return 0.0
-    rate = plan.batch / plan.rows
-    return rounded_coin(rate) if rate < 1 else OWN_COIN
-
-
-def _draws(plan: Plan) -> int:
-    return plan.rounds * (1 if plan.once else plan.local_steps)
-
-
-def with_reserves(plan: Plan, delta: float) -> Plan:
-    """The plan with what it keeps of δ for rare failures: a thousandth for each, or what rounded coins take.
-
-    Of a δ above 1e-5 no more is kept than of that one. Refused (CH204) where the coins would take half of δ.
-
-    >>> plan = Plan(devices=4, cohort=4, rounds=10, rows=10**6, batch=1000, step_size=0.1, clip=1.0, noise=0.0)
-    >>> kept = with_reserves(plan, 1e-9)
-    >>> kept.overflow < 0.01 * 1e-9, with_reserves(plan, 1e-5) == plan
-    (True, True)
-    """
-    usual = min(OVERFLOW, _RESERVED * delta)
-    needed = _draws(plan) * _coin(plan) / MOST_ROUNDED * (1 + _SLACK)
-    if needed > _MOST_OF_DELTA * delta:
-        raise _too_many_draws(plan, _MOST_OF_DELTA * delta)
-    return replace(plan, overflow=max(usual, needed), out_of_range=min(OUT_OF_RANGE, _RESERVED * delta))
-
-
-def within_draws(plan: Plan) -> Plan:
-    """The plan, or CH204 where it draws more Poisson batches than its β pays for."""
-    if _draws(plan) * _coin(plan) > MOST_ROUNDED * plan.overflow:
-        raise _too_many_draws(plan, plan.overflow)
-    return plan
-
-
-def _too_many_draws(plan: Plan, overflow: float) -> PlanError:
-    return PlanError(
-        "CH204",
-        f"{_draws(plan):,} Poisson batches in a run, {int(MOST_ROUNDED * overflow / _coin(plan)):,} are the most.",
-        why=f"The rounding of so many draws would take more than {overflow:g} of δ.",
-        fix='Use fewer rounds or local steps, or sampling = "partition", in a new run.',
-    )
-
-
-def spendable(budget: Budget, plan: Plan | None = None) -> Budget:
-    """The budget that noise may use up: without the shares of δ that a plan keeps for rare failures.
-
-    Without a plan, those that one of few batches keeps.
-
-    >>> spendable(Budget(epsilon=1.0, delta=1e-5)).delta == 1e-5 - 2e-8
-    True
-    """
-    usual = min(OVERFLOW, _RESERVED * budget.delta), min(OUT_OF_RANGE, _RESERVED * budget.delta)
-    overflow, out_of_range = usual if plan is None else (plan.overflow, plan.out_of_range)
-    return replace(budget, delta=budget.delta - overflow - out_of_range)
 
 
 def calibrated(
@@ -173,7 +105,7 @@ def smallest_noise(
 
     With `other`, an event that takes a part of the budget, both together stay within it.
 
-    >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
+    >>> part = exposed(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
     >>> noise = smallest_noise(part, Budget(epsilon=2.0, delta=1e-5))
     >>> 0.999 <= loss_under("proved", replace(part, noise=noise)).epsilon(1e-5) / 2.0 <= 1.0
     True
@@ -218,7 +150,7 @@ def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, other: Ga
         return part.noise * event.mu / mu * (1 + _SLACK)
     if isinstance(event, Poisson):
         # Without sampling this multiplier would do, so with sampling it is too much.
-        enough = part.noise * (2 * math.sqrt(part.steps) / mu) / event.noise_multiplier
+        enough = part.noise * (2 * math.sqrt(part.rounds * part.local_steps) / mu) / event.noise_multiplier
         return _search(epsilon_at, budget.epsilon, enough)
     # Skellam noise costs a little more than the discrete Gaussian, whose noise has a closed form.
     enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule, other=other)
@@ -230,7 +162,7 @@ def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, other: Ga
 def most_rounds(part: Exposure, budget: Budget, rule: str = "proved") -> int:
     """The most rounds that the exposure's noise allows within the budget; `part.rounds` is not used.
 
-    >>> part = Exposure.of(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
+    >>> part = exposed(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
     >>> most_rounds(part, Budget(epsilon=2.0, delta=1e-5))
     15
     """
@@ -263,7 +195,7 @@ def noise_for(
     ...                 rows=2440, batch=244, clip=1.0), 6)
     0.004902
     """
-    part = Exposure.of(noise=1.0, **numbers)
+    part = exposed(noise=1.0, **numbers)
     most = math.inf if most_noise is None else require_number("most_noise", most_noise)
     return smallest_noise(part, Budget(epsilon=epsilon, delta=delta), rule, most_noise=most)
 

@@ -6,9 +6,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from choral.core.exposure import Exposure
-from choral.core.rules import ADJACENCY
-from choral.core.zcdp import convert
+from choral.accounting.conversions import convert
+from choral.accounting.proofs import lipschitz
+from choral.core.exposure import ADJACENCY, Exposure
 
 _NOISE_ONCE = "the formula is about noise in every step; here it is added once, to the upload (Rule {rule})"
 _OTHER_NOISE = "the formula is about Gaussian noise in every step; here it is whole numbers on the grid (Rule S6)"
@@ -36,7 +36,8 @@ def local_step(part: Exposure) -> float:
 def theorem_1(part: Exposure) -> Published:
     """Theorem 1: ρ = 2CτG²/(r m γ σ²).
 
-    >>> part = Exposure.of(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
+    >>> from choral.accounting.proofs import exposed
+    >>> part = exposed(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
     ...                 sampling="partition", step_size=0.5, smoothness=0.5, convex=True)
     >>> theorem_1(part).valid
     True
@@ -53,7 +54,8 @@ def theorem_1(part: Exposure) -> Published:
 def without_secure_sum(part: Exposure) -> Published:
     """Theorem 1 for r = 1, where the server sees every update: ρ = 2CτG²/(m γ σ²).
 
-    >>> part = Exposure.of(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
+    >>> from choral.accounting.proofs import exposed
+    >>> part = exposed(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
     ...                 sampling="partition")
     >>> without_secure_sum(part).because
     'each record enters 20 noisy steps (Rule S1)'
@@ -61,7 +63,7 @@ def without_secure_sum(part: Exposure) -> Published:
     if part.on_upload:
         return _once(part, 1)
     failed = _failed_hypothesis(part)
-    because = failed or f"each record enters {part.most_uses} noisy steps (Rule S1)"
+    because = failed or f"each record enters {part.uses(range(part.rounds))} noisy steps (Rule S1)"
     return Published(rho=_passes(part) * local_step(part), valid=not failed, because=because)
 
 
@@ -92,7 +94,7 @@ def _dp_sgd(part: Exposure, noises: int) -> Published:
 
 
 def _passes(part: Exposure) -> float:
-    return part.steps * part.batch / part.rows
+    return part.rounds * part.local_steps * part.batch / part.rows
 
 
 def _failed_hypothesis(part: Exposure) -> str:
@@ -133,7 +135,7 @@ def _stretching(part: Exposure) -> tuple[bool, str]:
         return True, "one device a round: plain composition of its steps (Rule S1)"  # in records
     if part.local_steps == 1:
         return True, "one local step a round: the sum carries every device's noise (Rule S2)"  # in records
-    passes, stretch = part.local_steps // batches, part.lipschitz
+    passes, stretch = part.local_steps // batches, lipschitz(part)
     if stretch is None:
         return False, (
             "more than one local step, and nothing shows that the steps keep the other devices' noise "

@@ -1,23 +1,21 @@
 """Rounds over a transport: send, take what comes back, go on without the rest; and the transport within one process."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.device import Device
-from choral.core.envelope import Speaker, answer_in
+from choral.core.device import Device, Respondent
 from choral.core.errors import TrustError
-from choral.core.findings import Findings
 from choral.core.keys import Bundle
-from choral.core.messages import Turn, Vector
-from choral.core.probing import AskedProbes, Probes
-from choral.core.respondent import Respondent
+from choral.core.messages import Omega, Turn, Vector, decode
 from choral.core.terms import Terms
+from choral.server.findings import Findings
 from choral.server.key_round import KeyRound
-from choral.server.muster import Muster
-from choral.server.round import Round, Sum
+from choral.server.round import Readiness, Round, Sum
+from choral.server.speaker import Speaker, answer_in
 from choral.server.uploads import RoomForUploads, Uploads, UploadStore
 
 
@@ -103,9 +101,8 @@ class Wire:
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
-        self.asked: AskedProbes | None = None  # the probes of the last attempt, with their answers
         self.agreed: frozenset[int] = frozenset()  # who shares keys since the last agreement, where the terms want one
-        self._gathered: Muster | None = None
+        self._gathered: Readiness | None = None
 
     def agree(self, turn: Turn, called: Iterable[int]) -> frozenset[int]:
         """Let the called devices agree on new keys for the rounds from this turn's on; who has agreed may be called.
@@ -130,33 +127,33 @@ class Wire:
         model: NDArray[np.float32] | NDArray[np.float64],
         *,
         following: Iterable[int] | None = None,
-        inquiry: Probes | None = None,
+        round_of: Callable[..., Round] = Round,
     ) -> Sum:
         """The sum of the called devices' updates to the model in one turn, or a SumError; no turn may be tried twice.
 
         `following` are the devices of the next round: their READY then rides on this round's FINAL, and a round in
-        which nobody is missing takes two exchanges. `inquiry` says how the devices are probed, where the terms say that
-        they are.
+        which nobody is missing takes two exchanges. `round_of` makes the turn where the terms have an
+        extension.
         """
-        self.uploaded, self.asked = (), None
-        muster = self._muster(turn, tuple(number for number in called if number not in self.named))
+        self.uploaded = ()
+        readiness = self._readiness(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
-        ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
+        ahead = None if following is None else Readiness(self.terms, Turn(turn.round + 1, 0), following)
         size = self.terms.upload_bytes
         with UploadStore(self._memory.laid_aside(size)) as store:
             uploads = Uploads(self.terms.codec.word_bits, store, kept=self._memory.kept(size))
-            return self._run(Round(muster, vector, following=ahead, uploads=uploads, inquiry=inquiry))
+            return self._run(round_of(readiness, vector, following=ahead, uploads=uploads))
 
-    def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
+    def _readiness(self, turn: Turn, called: tuple[int, ...]) -> Readiness:
         gathered, self._gathered = self._gathered, None
-        muster = Muster(self.terms, turn, called)
-        if gathered is not None and (gathered.turn, gathered.called) == (turn, muster.called):
-            muster = gathered
-        if outbox := muster.outbox():
+        readiness = Readiness(self.terms, turn, called)
+        if gathered is not None and (gathered.turn, gathered.called) == (turn, readiness.called):
+            readiness = gathered
+        if outbox := readiness.outbox():
             for sender, frame in self.transport.exchange(outbox):
-                muster.receive(sender, frame)
-        self.findings = muster.findings
-        return muster
+                readiness.receive(sender, frame)
+        self.findings = readiness.findings
+        return readiness
 
     def _run(self, running: Round) -> Sum:
         try:
@@ -166,7 +163,6 @@ class Wire:
                 self.uploaded = running.uploaded
                 running.advance()
         finally:
-            self.asked = running.asked
             self.findings.add(running.findings)
             self.named |= running.findings.named
         self._gathered = running.following
@@ -198,3 +194,29 @@ class RecordingTransport(MemoryTransport):
             if len(reply) > len(self.last.get(number, b"")):  # an upload is the longest that a device says in a round
                 self.last[number] = reply
             yield number, reply
+
+
+def drops_out(seed: int, rate: float, turn: Turn, number: int) -> bool:
+    """Whether a device drops out of a turn: the same answer wherever it is asked, so every backend loses the same ones.
+
+    >>> [number for number in range(10) if drops_out(7, 0.2, Turn(0, 0), number)]
+    [8]
+    """
+    text = f"choral/1 drop-out {seed} {turn.round} {turn.attempt} {number}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < rate * 2**64
+
+
+class DroppingTransport:
+    """A transport on which a device, now and then, is gone between OMEGA and the end of the turn."""
+
+    def __init__(self, terms: Terms, inner: Transport, *, rate: float, seed: int) -> None:
+        self._terms, self._inner, self._rate, self._seed = terms, inner, rate, seed
+
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
+        """The replies of those who stayed."""
+        kept = {number: frame for number, frame in outbox.items() if not self._gone(number, frame)}
+        yield from self._inner.exchange(kept)
+
+    def _gone(self, number: int, frame: Vector) -> bool:
+        message, _ = decode(frame, vector_bytes=self._terms.model_bytes, records_bytes=self._terms.records_bytes)
+        return isinstance(message, Omega) and drops_out(self._seed, self._rate, message.turn, number)

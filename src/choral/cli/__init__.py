@@ -13,10 +13,11 @@ from types import ModuleType
 from typing import TextIO
 
 from choral import __version__
+from choral.cli.phases import Verb
 from choral.cli.terminal import filtered
 from choral.core.errors import ChoralError, ConfigError, StorageError
 
-# Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
+# Verb -> its one line in `choral --help`. The module with the verb is loaded only when the verb is used.
 VERBS = {
     "demo": "train on 250 devices of real data, in one process",
     "init": "write a choral.toml for your tables, with blanks to fill in",
@@ -43,6 +44,12 @@ VERBS = {
     "completion": "print a script that completes choral's verbs and flags",
 }
 
+# Verb -> its module, which has it in capitals, where that is not choral.cli.<verb> with the verb alone.
+TOGETHER = {
+    **dict.fromkeys(("demo", "simulate", "rehearse", "resume"), "training"),
+    **dict.fromkeys(("runs", "verify", "report", "export", "watch"), "runs"),
+    **dict.fromkeys(("explain", "completion"), "about"),
+}
 # Verbs of choral-lab, a distribution next to this one, which registers them as entry points of this group.
 LAB_VERBS, LAB, VERBS_OF_OTHERS = ("attack", "audit", "reproduce"), "choral_lab", "choral.verbs"
 INSTALL_LAB = "in a checkout of choral, run pip install ./lab"
@@ -59,19 +66,19 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError("CH101", f"{message}.", where=self.prog, fix=f"See {self.prog} --help.")
 
 
-def verb_parser(verb: str) -> argparse.ArgumentParser:
+def verb_parser(name: str) -> argparse.ArgumentParser:
     """The parser of one verb, with the flags that all of them have."""
-    module = _module_of(verb)
+    verb = _verb(name)
     parser = _Parser(
-        prog=f"choral {verb}",
-        description=_wrapped(module.__doc__ or ""),
-        epilog=_wrapped(getattr(module, "EPILOG", "")),
+        prog=f"choral {name}",
+        description=_wrapped(verb.about),
+        epilog=_wrapped(verb.epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module.configure(parser)
+    verb.configure(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.set_defaults(run=module.run)
+    parser.set_defaults(run=verb.run)
     return parser
 
 
@@ -80,16 +87,23 @@ def available_verbs() -> list[str]:
     return [verb for verb in VERBS if verb not in LAB_VERBS or find_spec(LAB)]
 
 
-def _module_of(verb: str) -> ModuleType:
-    """The module with the verb's flags and its work."""
-    if verb not in LAB_VERBS:
-        return import_module(f"choral.cli.{verb}")
+def _verb(name: str) -> Verb:
+    """The verb, out of its module: one of several there, or the module as a whole."""
+    if name in TOGETHER:
+        found: Verb = getattr(import_module(f"choral.cli.{TOGETHER[name]}"), name.upper())
+        return found
+    module = _of_lab(name) if name in LAB_VERBS else import_module(f"choral.cli.{name}")
+    about, epilog = module.__doc__ or "", getattr(module, "EPILOG", "")
+    return Verb(about=about, epilog=epilog, configure=module.configure, run=module.run)
+
+
+def _of_lab(name: str) -> ModuleType:
     from importlib.metadata import entry_points
 
-    for found in entry_points(group=VERBS_OF_OTHERS, name=verb):
+    for found in entry_points(group=VERBS_OF_OTHERS, name=name):
         module: ModuleType = found.load()
         return module
-    raise ConfigError("CH106", f"choral {verb} is part of choral-lab.", fix=f"To get it, {INSTALL_LAB}.")
+    raise ConfigError("CH106", f"choral {name} is part of choral-lab.", fix=f"To get it, {INSTALL_LAB}.")
 
 
 def _wrapped(text: str) -> str:

@@ -10,8 +10,8 @@ import textwrap
 
 from choral.accounting.account import account, several_rows
 from choral.accounting.groups import EXAMPLE
+from choral.accounting.proofs import exposed
 from choral.core.display import figures_up, in_plain_words
-from choral.core.exposure import Exposure
 from choral.core.plan import LAWS, PASSES, SAMPLINGS, UNITS
 from choral.record import Account
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     numbers = {name: value for name, value in vars(args).items() if name not in left_out}
     accounted = account(**numbers)
     several = None
-    part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
+    part = exposed(**{name: value for name, value in numbers.items() if name != "delta"})
     if part.protects.one_row:
         several = (args.together, *several_rows(part, accounted.delta, args.together))
     if args.json:

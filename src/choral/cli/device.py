@@ -13,9 +13,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import personal, service, site_checks, terminal
-from choral.cli.phases import phases
-from choral.cli.site_checks import passphrase
+from choral.cli import predict, terminal
+from choral.cli.phases import configure_service, is_service, phases, service_command, show_service
 from choral.core.display import up
 from choral.core.errors import CODES
 from choral.core.printable import count, escaped
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from choral.deploy.status import SiteStatus
 
 HOME = Path("~/.choral")
+_MARKS = {"ok": "ok", "look": "LOOK", "later": "LATER", "wrong": "WRONG"}
 EPILOG = """\
 in this order:
   choral device join invitation.toml --name hospital-a
@@ -106,17 +106,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     compare = phase("compare", _compare, "compare the study with the other sites, in one call")
     compare.add_argument("numbers", nargs="*", metavar="NAME=NUMBER", help="the six digits of each other site")
-    roots = phase("roots", site_checks.show_roots, "in studies of thousands: did others see the same cohorts?")
+    roots = phase("roots", _roots, "in studies of thousands: did others see the same cohorts?")
     roots.add_argument("--out", type=Path, metavar="FILE", help="where to write this site's roots (HOME/roots.json)")
     roots.add_argument("--compare", type=Path, nargs="+", default=[], metavar="FILE", help="roots of other sites")
     run = phase("run", _run, "take part for this site, until the study is over")
     run.add_argument("--agent-only", action="store_true", help="do not start Flower's node, which runs elsewhere")
-    service.configure(run)
+    configure_service(run)
     status = phase("status", _status, "show what is approved and spent, and whether it runs")
-    doctor = phase("doctor", site_checks.examine_site, "check address, proxy, certificate, clock, table and disk")
-    result = phase("result", site_checks.show_result, "show the model of a finished study, and write the page to sign")
+    doctor = phase("doctor", _doctor, "check address, proxy, certificate, clock, table and disk")
+    result = phase("result", _result, "show the model of a finished study, and write the page to sign")
     result.add_argument("--check", type=Path, metavar="PAGE", help="check such a page against this home")
-    metrics = phase("metrics", site_checks.show_metrics, "print figures of the log and the ledger as Prometheus text")
+    metrics = phase("metrics", _metrics, "print figures of the log and the ledger as Prometheus text")
     metrics.add_argument("--out", type=Path, metavar="FILE", help="write a file for a collector instead of printing")
     questions = phase("questions", _questions, "list every question that this site was asked")
     ledger = phase("ledger", _ledger, "show every charge of this site, and check every line")
@@ -124,13 +124,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rotate = phase("rotate", _rotate, "make new keys for this site, between studies; the ledger stays")
     rotate.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
     own = phase("personal", _personal, "make a personal model near the shared one; it stays here")
-    personal.configure_own(own)
-    predict = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
-    personal.configure_predict(predict)
+    predict.configure_own(own)
+    rows = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
+    predict.configure_predict(rows)
     all_phases = (join, approve, compare, roots, run, status, doctor, result, metrics, questions, ledger, rotate, own)
-    for one in (*all_phases, predict):
+    for one in (*all_phases, rows):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
-    for one in (join, approve, roots, run, doctor, result, ledger, rotate, own, predict):
+    for one in (join, approve, roots, run, doctor, result, ledger, rotate, own, rows):
         one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="a file with the passphrase of the vault")
 
 
@@ -145,7 +145,7 @@ def _join(args: argparse.Namespace) -> int:
     from choral.deploy.home import Home, Invitation
     from choral.run.folder import write_whole
 
-    invitation, secret = Invitation.read(args.invitation), passphrase(args)
+    invitation, secret = Invitation.read(args.invitation), _passphrase(args)
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
     write_whole(path, card.text.encode(), fix="Join again with --again and another --card.")
@@ -184,7 +184,7 @@ def _approve(args: argparse.Namespace) -> int:
         **{name: value for name, value in given.items() if value is not None},
     )
 
-    home, secret = Home(args.home), passphrase(args)
+    home, secret = Home(args.home), _passphrase(args)
     with terminal.stages("TRYING", 1, show=not args.json):
         shown = propose(
             home,
@@ -247,7 +247,7 @@ def _rotate(args: argparse.Namespace) -> int:
     from choral.deploy.home import Home
     from choral.run.folder import write_whole
 
-    home, secret = Home(args.home), passphrase(args)
+    home, secret = Home(args.home), _passphrase(args)
     home.rotate(secret)
     path = args.card or Path(f"{home.joined.name}.card")
     write_whole(path, home.card(secret).text.encode(), fix="Give another --card: the new keys are kept.")
@@ -267,7 +267,7 @@ def _run(args: argparse.Namespace) -> int:
     from choral.run.agreement import Agreement
 
     home = Home(args.home)
-    if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
+    if hasattr(args, "systemd") and is_service(args):  # `approve --run` is no service
         from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
 
@@ -275,11 +275,11 @@ def _run(args: argparse.Namespace) -> int:
         made = Service(
             name=f"choral-device-{home.joined.name}",
             description=f"choral device {home.joined.name}",
-            command=service.command(*words, home=args.home, passphrase_file=args.passphrase_file),
+            command=service_command(*words, home=args.home, passphrase_file=args.passphrase_file),
             folder=args.home,
             only_peer=host_of(home.joined.server.address),
         )
-        return service.show(args, made)
+        return show_service(args, made)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -291,7 +291,7 @@ def _run(args: argparse.Namespace) -> int:
     )
     over = attend(
         home,
-        passphrase(args),
+        _passphrase(args),
         agent_only=getattr(args, "agent_only", False),
         stop=stop,
         tell=_warn,
@@ -371,6 +371,134 @@ def _waiting(shown: "SiteStatus") -> list[str]:
     ]
 
 
+def _passphrase(args: argparse.Namespace) -> str | None:
+    """The passphrase of the vault, if the owner has named a file that holds it."""
+    from choral.config import read_text
+    from choral.deploy.ownership import check_secret
+
+    if args.passphrase_file is None:
+        return None
+    check_secret(args.passphrase_file)
+    return read_text(args.passphrase_file).rstrip("\r\n")
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    """Every check of a site with its result; 1 if something keeps the site from taking part."""
+    from choral.deploy.doctor import examine
+    from choral.deploy.home import Home
+
+    found = []
+    for one in examine(Home(args.home), _passphrase(args)):
+        found.append(one)
+        if not args.json:
+            terminal.say(escaped(f"{_MARKS[one.state]:<6}{one.check:<9}{one.what}"))
+            if one.fix:
+                terminal.say(escaped(f"      {'':<9}{one.fix}"))
+    ready = all(one.state != "wrong" for one in found)
+    if args.json:
+        print(json.dumps({"ready": ready, "checks": [one.to_dict() for one in found]}))
+        return 0 if ready else 1
+    if not ready:
+        print("NOT READY: the lines marked WRONG say what to do and who can do it")
+        return 1
+    later = [one.check for one in found if one.state == "later"]
+    print(f"READY, except for what can't be checked yet: {', '.join(later)}" if later else "READY")
+    return 0
+
+
+def _result(args: argparse.Namespace) -> int:
+    """Write the page of a study that is over, or compare such a page with the home."""
+    from choral.config import read_text
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep
+    from choral.deploy.status import PAGE, site_end
+    from choral.report.signed import Note
+    from choral.report.site_page import differences, site_page
+    from choral.report.words import claims_of, leading_of
+
+    end = site_end(Home(args.home), _passphrase(args))
+    if args.check is not None:
+        found = differences(read_text(args.check), end)
+        notes = [one for one in found if isinstance(one, Note)]
+        wrong = [one for one in found if one not in notes]
+        if args.json:
+            print(json.dumps({"agrees": not wrong, "differs_in": wrong, "notes": notes}))
+        elif wrong:
+            terminal.say(f"DIFFERS   in {', '.join(wrong)}")
+        else:
+            terminal.say(
+                "AGREES    with the ledger, the receipt and the model here", *(f"NOTE      {n}" for n in notes)
+            )
+        return 1 if wrong else 0
+    page = args.home / PAGE
+    keep(page, site_page(end))
+    model = args.home / "models" / f"{end.run}.safetensors"
+    if args.json:
+        print(json.dumps({**end.to_dict(), "model_file": str(model), "page": str(page)}))
+        return 0
+    run = None if end.privacy.none else leading_of(claims_of(end.privacy), end.against)
+    terminal.say(
+        f"STUDY     {end.study}: over, and signed by {end.device}",
+        f"MODEL     {model}",
+        f"PROVED    {end.privacy.none}" if run is None else f"PROVED    {run.figure} of this run ({run.terms})",
+        f"LEDGER    ε ≤ {up(end.reserved)} of {end.limit.epsilon:g} is reserved by all studies "
+        f"(δ = {end.limit.delta:g}, {end.spent.adjacency}, rules {', '.join(end.spent.rules) or 'none yet'}, against "
+        f"{' and '.join(end.spent.adversaries)})",
+        f"RECEIPT   {end.ledger}",
+        f"PAGE      {page}: read it, print it, sign it",
+        "NEXT      choral device predict new-rows.csv, or choral device personal for a model of this site",
+    )
+    return 0
+
+
+def _metrics(args: argparse.Namespace) -> int:
+    """Print the site's numbers, or write them where a collector reads them, whole or not at all."""
+    from choral.deploy.home import Home
+    from choral.deploy.status import prometheus
+    from choral.run.folder import write_whole
+
+    text = prometheus(Home(args.home))
+    if args.out is not None:
+        # The collector runs as another user: this file holds names of events, counts and the ledger's figures only.
+        write_whole(args.out, text.encode(), mode=0o644, fix="Choose another --out.")
+        text = f"{args.out}\n"
+    print(json.dumps({"metrics": text}) if args.json else text, end="\n" if args.json else "")
+    return 0
+
+
+def _roots(args: argparse.Namespace) -> int:
+    """Write the roots that this site was shown, signed, and compare them with those of others; 1 if any differ."""
+    from choral.deploy.home import Home
+    from choral.deploy.ownership import keep_json
+    from choral.deploy.root_log import FILE, read_root_log, root_log_of
+
+    own, path = root_log_of(Home(args.home), _passphrase(args)), args.out or args.home / FILE
+    others = [read_root_log(one) for one in args.compare]
+    for other in others:
+        other.check(own)
+    keep_json(path, own)
+    differ = {other.id: other.differs_from(own) for other in others}
+    if args.json:
+        turns = {id: [[turn.round, turn.attempt] for turn in found] for id, found in differ.items()}
+        shown = {"device": own.id, "roster": own.roster, "safety_number": own.safety_number, "file": str(path)}
+        print(json.dumps({**shown, "roots": len(own.roots), "differs": turns}))
+        return 1 if any(differ.values()) else 0
+    terminal.say(
+        f"ROSTER    {own.safety_number}",
+        f"ROOTS     of {len(own.roots):,} turns, signed, in {path}: send it to other sites, and compare theirs",
+    )
+    for other in others:
+        common, found = len(other.by_turn.keys() & own.by_turn.keys()), differ[other.id]
+        if found:
+            terminal.say(
+                escaped(f"DIFFERS   {other.id}: {len(found)} of {common} turns, the first is round {found[0].round}. ")
+                + "The server had two cohorts there: stop, and keep both files (CH616)"
+            )
+        else:
+            terminal.say(escaped(f"AGREES    {other.id}: {common} turns in which both took part"))
+    return 1 if any(differ.values()) else 0
+
+
 def _questions(args: argparse.Namespace) -> int:
     from choral.deploy.home import Home
     from choral.record import read_site_questions
@@ -389,7 +517,7 @@ def _ledger(args: argparse.Namespace) -> int:
     from choral.deploy.home import Home, receipt_of
 
     home = Home(args.home)
-    known = receipt_of(home.vault(passphrase(args)))
+    known = receipt_of(home.vault(_passphrase(args)))
     receipt = None if known is None else f"{known.entries}:{known.seal}"
     shown = argparse.Namespace(
         file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
@@ -398,11 +526,11 @@ def _ledger(args: argparse.Namespace) -> int:
 
 
 def _personal(args: argparse.Namespace) -> int:
-    return personal.make(args, passphrase(args))
+    return predict.make_personal_model(args, _passphrase(args))
 
 
 def _predict(args: argparse.Namespace) -> int:
-    return personal.predict(args, passphrase(args))
+    return predict.predict_at_site(args, _passphrase(args))
 
 
 def _warn(line: str) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from choral.accounting.ledger_statement import statement_of
 from choral.cli import terminal
-from choral.core.chain import Body
 from choral.core.display import up
 from choral.core.errors import ConfigError
 from choral.core.ledger import Ledger, Receipt
 from choral.core.plan import Budget, require_number
 from choral.core.printable import count, escaped
+from choral.core.sealed import Body
 from choral.record import LedgerStatement
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}

@@ -15,17 +15,17 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from choral.accounting.account import several_rows
 from choral.accounting.groups import EXAMPLE
-from choral.cli import sums, terminal
+from choral.accounting.proofs import against_everyone
+from choral.accounting.words import noise_of
+from choral.cli import terminal
 from choral.core.display import figures_up
-from choral.core.mechanisms import against_everyone, mechanism_of
+from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.core.printable import count
-from choral.core.rules import EVERYONE, adjacency_of
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
 
@@ -114,11 +114,11 @@ def run(args: argparse.Namespace) -> int:
 def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
     from choral import config
-    from choral.cli.training import proposed
+    from choral.cli.training import plan_of_sums, proposed
 
     job = proposed(config.read(args.job), show=not args.json)
     if job.on_sums:
-        return sums.plan(job, args)
+        return plan_of_sums(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
         from choral.run.planning import settle
 
@@ -132,7 +132,7 @@ def _of_file(args: argparse.Namespace) -> int:
 
 
 def _as_object(file: str, study: "Study") -> dict[str, object]:
-    from choral.core.exposure import rounds_each
+    from choral.accounting.proofs import rounds_each
     from choral.run.planning import left_open, prospect_of
     from choral.run.statement import planned_statement
 
@@ -145,7 +145,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
         "rounds_each": rounds_each(plan),
         "allowed_rounds": _range(study.costs.allowed_rounds),
         "rows": _range(rows) | {"all": int(rows.sum())},
-        "server and colluders": asdict(study.secure),
+        "server and colluders": study.secure.described,
         "privacy": None if planned is None else planned.to_dict(),
         "verdict": None if prospect is None else prospect.to_dict(),
         "robust": _probes_weighed(study, planned),
@@ -153,8 +153,8 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
 
 
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
+    from choral.accounting.proofs import rounds_each
     from choral.cli.training import claims, plan_lines
-    from choral.core.exposure import rounds_each
     from choral.run.modelling import advice
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
@@ -183,10 +183,10 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
 
 def _probes_weighed(study: "Study", planned: "Statement | None") -> str | None:
     """What probes would cost this plan, where its cohorts are large enough to propose them."""
-    from choral.robust import LEAST_COHORT
+    from choral.probes.rules import LEAST_COHORT
 
     plan = study.plan
-    if planned is None or plan.probes or plan.weighed or plan.cohort < LEAST_COHORT or not study.secure.self_masked:
+    if planned is None or plan.probes or plan.weighed or plan.cohort < LEAST_COHORT:
         return None
     if planned.with_secure_sum is None:
         return "proposed: with robust = true no device can shout, and no figure of this plan is lost"
@@ -229,7 +229,7 @@ def _page(proposal: Proposal, *, plain: bool) -> Iterator[str]:
         f"ε ≤ {figures_up(proposal.budget.epsilon, 6)} (δ = {proposal.budget.delta:g}, {adjacency_of(plan)}, "
         f"rule {chosen.rule}, against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} "
         f"devices per round · local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · "
-        f"clip {plan.clip:g} · step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
+        f"clip {plan.clip:g} · step size {plan.step_size:g} · {noise_of(plan)} {figures_up(plan.noise, 5)}",
         plain,
     )
     if plan.protects.one_row:

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from choral.cli import service, terminal
-from choral.cli.phases import phases
+from choral.cli import terminal
+from choral.cli.phases import configure_service, is_service, phases, service_command, show_service
 from choral.core.display import up
 from choral.core.printable import count
 
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--listen", metavar="HOST:PORT", help="where to listen, if not at the study's address")
     run.add_argument("--test", type=Path, metavar="FILE", help="a public table to measure the model on")
     run.add_argument("--as-root", action="store_true", help="allow it to run as root")
-    service.configure(run)
+    configure_service(run)
     status = phase("status", _status, "show how far the run is, who took part and who refused")
     status.add_argument("study", type=Path, help="the study's folder")
     suspects = phase("suspects", _suspects, "show what devices' answers to probes say about them")
@@ -93,7 +93,7 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> int:
-    from choral.core.mechanisms import mechanism_of
+    from choral.accounting.words import noise_of
     from choral.deploy.enrolment import enrol
 
     study = enrol(args.study, args.cards)
@@ -107,7 +107,7 @@ def _enrol(args: argparse.Namespace) -> int:
         "KEYS      " + _keys(study),
         f"PLAN      {study.settled.model.name} with {count(study.settled.model.size, 'parameter')} · "
         f"{count(plan.rounds, 'round')} · "
-        f"{plan.cohort} of {plan.devices} devices per round · {mechanism_of(plan).noise} {plan.noise:.4g}",
+        f"{plan.cohort} of {plan.devices} devices per round · {noise_of(plan)} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
         f"rule {by.rule}, against {by.adversary})",
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
@@ -144,8 +144,8 @@ def _may_be_missing(cohort: int, needed: int) -> list[str]:
 
 def _room(study: "Agreement") -> tuple[int, float]:
     """For how many attempts that fail a site needs room, and the ε that pays for them at the plan's smallest site."""
-    from choral.core.costs import spare_uploads
-    from choral.core.exposure import rounds_each
+    from choral.accounting.costs import spare_uploads
+    from choral.accounting.proofs import rounds_each
 
     planned, delta = rounds_each(study.plan), study.settled.limits[0].delta
     return (spare := spare_uploads(planned)), study.settled.costs.spent(0, planned + spare, delta)
@@ -171,7 +171,7 @@ def _described(study: "Agreement") -> dict[str, object]:
         "safety_number": study.safety_number,
         "devices": [{"id": one.id, "safety_number": one.safety_number} for one in study.roster],
         "plan": study.plan.to_dict(),
-        "secure_sum": asdict(study.secure),
+        "secure_sum": study.secure.described,
         "limit": asdict(study.settled.limits[0]),
         "failed_attempts": spare,
         "limit_with_failed_attempts": epsilon,
@@ -186,7 +186,7 @@ def _described(study: "Agreement") -> dict[str, object]:
 def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services, serving
 
-    if service.asked(args):
+    if is_service(args):
         from choral.deploy.certificates import host_of
         from choral.deploy.systemd import Service
         from choral.record import STUDY
@@ -200,13 +200,13 @@ def _run(args: argparse.Namespace) -> int:
             name=f"choral-server-{args.study.resolve().name}",
             description=f"choral server of {args.study.resolve().name}",
             command=(
-                *service.command("server", "run", args.study, listen=args.listen, test=args.test),
+                *service_command("server", "run", args.study, listen=args.listen, test=args.test),
                 *["--as-root"] * args.as_root,
             ),
             folder=args.study,
             port=int(address.rpartition(":")[2]),
         )
-        return service.show(args, made)
+        return show_service(args, made)
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too

@@ -208,7 +208,8 @@ def parse(text: str, *, source: str = "choral.toml", recorded: bool = False) -> 
 
 def _was_removed(table: str, key: str, value: object) -> bool:
     """Whether choral 0.2 had this setting, and no later version has it."""
-    return (table == "local" and key in RETIRED) or (table, key, value) == ("privacy", "law", RETIRED_LAW)
+    sums = table == "federation" and ((key, value) == ("secure_sum", "paper") or key == "packed")
+    return sums or (table == "local" and key in RETIRED) or (table, key, value) == ("privacy", "law", RETIRED_LAW)
 
 
 def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> dict[str, Any]:

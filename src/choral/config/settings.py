@@ -174,7 +174,6 @@ class FederationSettings(msgspec.Struct, frozen=True, kw_only=True):
     colluders: Whole | None = None
     participation: Participation = "balanced"
     secure_sum: SumKind = "complete"
-    packed: bool = False
     robust: bool = False
     deadline: Annotated[float, Meta(gt=0, lt=86400), _eg("120")] = 120.0
     server: StepName | None = None

@@ -1,4 +1,4 @@
-"""Updates as ring integers and back, in a range that is proved, so that no sum wraps. Knows arrays only."""
+"""Updates and whole numbers as ring integers and back, in a range that is proved, so that no sum wraps."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +17,6 @@ Integers = NDArray[np.signedinteger[Any]]
 
 CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in the cache
 CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
-LANE_BITS = 21
 FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
 DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
@@ -57,11 +56,7 @@ def mean(total: Any, count: int, grid: float, out: NDArray[np.float32] | None = 
 
 
 def mean_scale(count: int, grid: float) -> np.float32:
-    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same.
-
-    >>> float(mean_scale(2, 0.5))
-    0.25
-    """
+    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same."""
     return np.float32(grid / count)
 
 
@@ -154,7 +149,7 @@ def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Codec:
-    """How one plan's updates become words: the grid, the largest value in steps of it, and the form of the words.
+    """The way one plan's updates become words: the grid, the largest value in steps of it, and the size of a word.
 
     `failure` is β, the chance over a whole run that an honest update leaves the range: add it to δ.
     `noise_in_grid` is s = ησ/grid, which rule S6 needs. Where the `law` is not Gaussian, the noise is whole, of this
@@ -170,7 +165,6 @@ class Codec:
     largest: int
     cohort: int
     word_bits: int = 32
-    lanes: int = 1
     failure: float = 0.0
     noise_in_grid: float = 0.0
     law: AnyLaw = "gaussian"
@@ -178,15 +172,13 @@ class Codec:
     def __post_init__(self) -> None:
         if not (0 < self.grid < math.inf) or math.frexp(self.grid)[0] != 0.5:
             raise PlanError("CH200", f"grid = {self.grid!r}.", fix="Must be a power of two.")
-        if (self.word_bits, self.lanes) not in ((16, 1), (32, 1), (64, 1), (64, 3)):
-            raise PlanError(
-                "CH204", f"{self.lanes} lanes in words of {self.word_bits} bits.", fix="Use 1 lane, or 3 in 64 bits."
-            )
+        if self.word_bits not in (16, 32, 64):
+            raise PlanError("CH204", f"words of {self.word_bits} bits.", fix="Use 16, 32 or 64.")
         bits = DOUBLE_BITS if self.whole else FLOAT_BITS
-        if not 1 <= self.largest < 2**bits or 2 * self.largest * self.cohort >= 2**self.lane_bits:
+        if not 1 <= self.largest < 2**bits or 2 * self.largest * self.cohort >= 2**self.word_bits:
             raise PlanError(
                 "CH204",
-                f"{self.cohort} updates of up to {self.largest:,} grid steps do not fit {self.lane_bits} bits.",
+                f"{self.cohort} updates of up to {self.largest:,} grid steps do not fit {self.word_bits} bits.",
                 fix="Use more bits, a smaller cohort or a coarser grid.",
             )
 
@@ -202,6 +194,7 @@ class Codec:
         True
         """
         require_number("failure", failure, below=1.0)
+        secure.require_runnable()
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
         noise = plan.update_noise
@@ -215,14 +208,13 @@ class Codec:
                 "CH204",
                 f"the grid of {grid:g} is coarser than a third of the noise ({noise / 3:g}).",
                 why="Rounded to such a grid, the noise would no longer hide what it should.",
-                fix="Use a larger modulus or one lane, fewer local steps, a smaller clip or more noise.",
+                fix="Use a larger modulus, fewer local steps, a smaller clip or more noise.",
             )
         return cls(
             grid=grid,
             largest=math.floor(bound / grid) + 2,
             cohort=secure.cohort,
             word_bits=secure.modulus_bits,
-            lanes=secure.lanes,
             failure=failure,
             noise_in_grid=noise / weight / grid,  # of a local step, which may count several times
         )
@@ -254,7 +246,6 @@ class Codec:
                     largest=largest,
                     cohort=secure.cohort,
                     word_bits=secure.modulus_bits,
-                    lanes=secure.lanes,
                     failure=failure,
                     noise_in_grid=float(scale),
                     law=plan.law,
@@ -264,7 +255,7 @@ class Codec:
             "CH204",
             f'no grid suits law = "{plan.law}" with {dimensions:,} parameters, {secure.value_bits} bits for a value.',
             why="Rounding would need more than twice the noise of the plan.",
-            fix='Use a larger modulus or one lane, a smaller model, or law = "gaussian".',
+            fix='Use a larger modulus, a smaller model, or law = "gaussian".',
         )
 
     @property
@@ -273,12 +264,7 @@ class Codec:
         return self.law in LEAST_SCALE
 
     def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
-        """Noise for so many parameters, in grid steps, where the law is that of whole noise.
-
-        >>> codec = Codec(grid=0.5, largest=10_000, cohort=2, noise_in_grid=512.0, law="discrete_gaussian")
-        >>> codec.whole_noise(3, Stream.fresh()).shape
-        (3,)
-        """
+        """Noise for so many parameters, in grid steps, where the law is that of whole noise."""
         return samplers.draw(self.law, int(self.noise_in_grid), count, stream)
 
     @property
@@ -293,40 +279,19 @@ class Codec:
         noise = 0.0 if self.whole else self.noise_in_grid * self.grid
         return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
-    @property
-    def lane_bits(self) -> int:
-        """The bits that one parameter has in a word."""
-        return LANE_BITS if self.lanes > 1 else self.word_bits
-
     def length(self, dimensions: int) -> int:
         """How many words carry so many parameters and the two checks."""
-        return -(-(dimensions + CHECKS) // self.lanes)
+        return dimensions + CHECKS
 
     def _require_shape(self, words: Words, dimensions: int) -> None:
         dtype, shape = ring(self.word_bits), (self.length(dimensions),)
         if words.dtype != dtype or words.shape != shape:
             raise SumError("CH500", f"words of {words.dtype} in the shape {words.shape}, not {dtype} in {shape}.")
 
-    def _pieces(self, dimensions: int) -> Iterator[tuple[int, slice, slice]]:
-        """(bits to shift, words, parameters) of each chunk: the first third of the vector is the lowest lane."""
-        length = self.length(dimensions)
-        for lane in range(self.lanes):
-            for start in range(lane * length, min((lane + 1) * length, dimensions), CHUNK):
-                stop = min(start + CHUNK, (lane + 1) * length, dimensions)
-                yield lane * LANE_BITS, slice(start - lane * length, stop - lane * length), slice(start, stop)
-
-    def _lane(self, words: Any, shift: int) -> Any:  # noqa: ANN401 - words or one word
-        """What one lane holds; the highest one keeps bit 63, so that no carry can hide there."""
-        if self.lanes == 1:
-            return words
-        lane = words >> np.uint64(shift)
-        return lane if shift == (self.lanes - 1) * LANE_BITS else lane & np.uint64(2**LANE_BITS - 1)
-
-    def _check_lanes(self, words: Words, dimensions: int) -> list[int]:
-        """The numbers behind the parameters: count, zero, and the padding of the last lanes."""
-        length = self.length(dimensions)
-        places = (divmod(place, length) for place in range(dimensions, self.lanes * length))
-        return [int(self._lane(words[place], lane * LANE_BITS)) for lane, place in places]
+    def _pieces(self, dimensions: int) -> Iterator[slice]:
+        """The parameters of each chunk."""
+        for start in range(0, dimensions, CHUNK):
+            yield slice(start, min(start + CHUNK, dimensions))
 
     def integers(self, update: NDArray[np.floating[Any]], dither: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
         """The update in grid steps, none beyond `largest`, or a SumError."""
@@ -358,20 +323,15 @@ class Codec:
         size = len(update)
         words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
         self._require_shape(words, size)
-        words[size:] = 0  # the lowest lane fills the rest
         whole = self.whole_noise(size, noise or Stream.fresh()) if self.whole else None
-        for shift, where, which in self._pieces(size):
+        for which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
             if whole is not None:
                 integers = integers + whole[which]
                 self._in_range(integers, self.largest)
             integers += self.largest
-            if shift:
-                words[where] += integers.astype(words.dtype) << words.dtype.type(shift)
-            else:
-                words[where] = integers
-        lane, place = divmod(size, len(words))
-        words[place] += words.dtype.type(1 << lane * LANE_BITS)
+            words[which] = integers
+        words[size:] = 1, 0
         return words
 
     def contain(self, words: Words, dimensions: int, *, count: int) -> int:
@@ -388,18 +348,13 @@ class Codec:
         (1, [0, -2])
         """
         raised = ring(self.word_bits).type(self.largest * count)
-        within = (2 * int(raised) + 1) / 2**self.lane_bits
-        beyond = [
-            (shift, where, hit)
-            for shift, where, _ in self._pieces(dimensions)
-            if (hit := self._lane(words[where], shift) > 2 * raised).any()
-        ]
-        hits = sum(int(np.count_nonzero(hit)) for _, _, hit in beyond)
+        within = (2 * int(raised) + 1) / 2**self.word_bits
+        beyond = [(which, hit) for which in self._pieces(dimensions) if (hit := words[which] > 2 * raised).any()]
+        hits = sum(int(np.count_nonzero(hit)) for _, hit in beyond)
         if hits * within >= 1 - within:
             return 0
-        for shift, where, hit in beyond:
-            piece = words[where]
-            piece[hit] += (raised - self._lane(piece[hit], shift)) << words.dtype.type(shift)
+        for which, hit in beyond:
+            words[which][hit] = raised
         return hits
 
     def decode(self, words: Words, dimensions: int, *, count: int, consume: bool = False) -> Integers:
@@ -411,20 +366,87 @@ class Codec:
         self._require_shape(words, dimensions)
         if not 1 <= count <= self.cohort:
             raise SumError("CH500", f"a sum of {count} updates in a cohort of {self.cohort}.")
-        lanes = self._check_lanes(words, dimensions)
-        if lanes[0] != count or any(lanes[1:]):
+        if words[dimensions:].tolist() != [count, 0]:
             raise SumError(
                 "CH504",
                 f"the check lanes do not say that {count} updates were added.",
                 why="Masks that do not cancel look like this. The sum is discarded.",
             )
         signed = f"<i{dtype.itemsize}"
-        in_place = consume and self.lanes == 1
-        total = words[:dimensions].view(signed) if in_place else np.empty(dimensions, signed)
+        total = words[:dimensions].view(signed) if consume else np.empty(dimensions, signed)
         raised = dtype.type(self.largest * count)
-        for shift, where, which in self._pieces(dimensions):
-            lane = self._lane(words[where], shift)
-            if lane.max() > 2 * raised:
+        for which in self._pieces(dimensions):
+            if words[which].max() > 2 * raised:
                 raise SumError("CH502", f"a sum lies beyond {count} × {self.largest:,} grid steps; it is discarded.")
-            np.subtract(lane, raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed
+            np.subtract(words[which], raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed
         return total
+
+
+MOST_ROWS = 2**24  # of one device, for which the words have room
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeCodec(Codec):
+    """How a device's whole numbers become words of 64 bits; all but the last `exact` of them get noise here.
+
+    >>> codec = WholeCodec.of(SecureSum.for_cohort(2, modulus_bits=64), factor=8, largest=1, scale=1024, tail=16)
+    >>> words = codec.encode_whole(np.array([3, 100]), Stream.fresh())
+    >>> int(codec.decode(words, 2, count=1)[1])  # the last one is exact, and neither multiplied nor noisy
+    100
+    """
+
+    factor: int = 1
+    exact: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.largest < 2**62 // self.cohort:
+            raise PlanError(
+                "CH204",
+                f"{self.cohort:,} answers of up to {self.largest:,} do not fit words of 64 bits.",
+                fix="Ask for fewer cells or coarser bins.",
+            )
+
+    @classmethod
+    def of(cls, secure: SecureSum, *, factor: int, largest: int, scale: int, tail: int) -> Self:
+        """The codec for sums over at most `MOST_ROWS` rows of a device, none of which adds more than `largest`.
+
+        Whole numbers are multiplied by `factor`; their noise has the deviation `scale` and room for `tail` deviations.
+        """
+        return cls(
+            grid=1.0,
+            largest=MOST_ROWS * factor * max(largest, 1) + tail * scale,
+            cohort=secure.cohort,
+            word_bits=64,
+            noise_in_grid=float(scale),
+            law="discrete_gaussian",
+            factor=factor,
+        )
+
+    def noisy(self, whole: NDArray[np.int64], noise: Stream) -> NDArray[np.int64]:
+        """The numbers with their factor and noise, or CH501 where they leave the room of the words."""
+        split = len(whole) - self.exact
+        if len(whole) and np.abs(whole).max() > self.largest // self.factor:
+            raise self._beyond()
+        total = whole.copy()
+        total[:split] *= self.factor
+        total[:split] += self.whole_noise(split, noise)
+        if len(total) and np.abs(total).max() > self.largest:
+            raise self._beyond()
+        return total
+
+    def _beyond(self) -> SumError:
+        return SumError(
+            "CH501",
+            f"an answer leaves the proved range of {self.largest:,}.",
+            why="Beyond it a sum could wrap. Nothing was sent.",
+            fix=f"A device answers for at most {MOST_ROWS:,} rows.",
+        )
+
+    def encode_whole(self, whole: NDArray[np.int64], noise: Stream, out: Words | None = None) -> Words:
+        """The words of a device's numbers with their noise: each raised by `largest`, then the two check lanes."""
+        total = self.noisy(whole, noise)
+        words = np.empty(self.length(len(total)), "<u8") if out is None else out
+        self._require_shape(words, len(total))
+        words[: len(total)] = (total + self.largest).astype(np.uint64)
+        words[len(total) :] = (1, 0)
+        return words

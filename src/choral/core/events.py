@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, get_args
 
 from choral.core import poisson
-from choral.core.discrete import skellam_divergence
 from choral.core.errors import PlanError
 from choral.core.plan import require_number, require_whole
-from choral.core.renyi import best_epsilon
-from choral.core.zcdp import SMALLEST_DELTA, convert, gdp_epsilon, require_delta
+from choral.core.zcdp import SMALLEST_DELTA, best_epsilon, epsilon_of_rho, gdp_epsilon, require_delta
 
 _SMALLEST, _LARGEST = 1e-60, 1e60  # far beyond use, and their squares and products still are floats
 
@@ -171,7 +169,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
         return gdp_epsilon(math.sqrt(mu_squared), left) if mu_squared > 0 else 0.0
     rho += 0.5 * mu_squared
     if not (steps or skellams):
-        return convert(rho=rho, delta=left, conversion="optimal")
+        return epsilon_of_rho(rho, left)
 
     def divergence(order: float) -> float:
         sums = math.fsum(
@@ -181,3 +179,18 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
         return rho * order + poisson.divergence(steps, order) + sums
 
     return best_epsilon(divergence, left, whole_orders=bool(skellams))
+
+
+def skellam_divergence(order: float, *, l1: float, l2: float, variance: float) -> float:
+    """Rényi divergence at a whole order of a sum with Skellam noise (Agarwal, Kairouz, Liu 2021, Corollary 3.6).
+
+    >>> round(skellam_divergence(2, l1=100.0, l2=10.0, variance=1e4), 9)
+    0.01000225
+    """
+    if l1 < l2:
+        raise PlanError("CH204", f"l1 = {l1:g} is below l2 = {l2:g}.", fix="No vector has a smaller l1 than l2 norm.")
+    if not (2 <= order < math.inf and order == math.floor(order)):
+        raise PlanError("CH200", f"order = {order!r}.", fix="The bound on Skellam noise holds for whole orders from 2.")
+    squared = l2 * l2
+    fine = ((2 * order - 1) * squared + 6 * l1) / (4 * variance * variance)
+    return order * squared / (2 * variance) + min(fine, 1.5 * l1 / variance)

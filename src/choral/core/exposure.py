@@ -1,49 +1,26 @@
 """One device's part in a run as far as its records' privacy goes: every number that a rule may use, checked."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, TypedDict
 
 from choral.core.errors import PlanError
-from choral.core.plan import (
-    RETIRED_LAW,
-    AnyLaw,
-    Passes,
-    Plan,
-    Sampling,
-    SecureSum,
-    UnitName,
-    hold_plain_numbers,
-    require_keywords,
-    require_number,
-    require_whole,
-)
+from choral.core.plan import Plan, SecureSum, hold_plain_numbers, require_number, require_whole
+from choral.core.plan.units import RECORD
+
+ADJACENCY = RECORD.adjacency  # what neighbouring tables differ in, where the unit is a record
+MIXED_ADJACENCY = "one record replaced by another of the same person"  # what every unit covers
+EVERYONE = "the server and all other devices together"
+SUMS = "a server that sees only sums"
 
 
-class _Optional(TypedDict, total=False):
-    sampling: Sampling
-    passes: Passes
-    law: AnyLaw
-    unit: UnitName
-    rows_per_person: int
-    clip_quantile: float
-    secure_sum: bool
-    colluders: int
-    dropouts: int
-    step_size: float | None
-    smoothness: float | None
-    convex: bool
+def adjacency_of(plan: Plan) -> str:
+    """What neighbouring tables differ in, by the unit of a plan.
 
-
-class Conditions(_Optional):
-    """The public numbers of one device's part in a run, all but its noise."""
-
-    rounds: int
-    local_steps: int
-    cohort: int
-    devices: int
-    rows: int
-    batch: int
-    clip: float
+    >>> adjacency_of(Plan(devices=2, cohort=2, rounds=1, rows=8, batch=4, step_size=0.5, clip=1.0, noise=1.0,
+    ...                   unit="person", rows_per_person=5))
+    'one person replaced (all of at most 5 rows)'
+    """
+    return plan.protects.adjacency.format(rows_per_person=plan.rows_per_person)
 
 
 class Crowd(TypedDict):
@@ -53,50 +30,26 @@ class Crowd(TypedDict):
     dropouts: int
 
 
-class Exposed(Conditions):
-    """Everything that `choral.account` is asked about."""
-
-    noise: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Exposure(Plan):
     """A plan as it concerns one device: `rounds` is C, those in which this device takes part, `rows` are its own.
 
-    >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
-    ...                    sampling="partition", colluders=2, dropouts=1)
-    >>> part.batches_per_pass, part.most_uses, part.honest_noises
-    (10, 13, 7)
+    >>> part = Exposure(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
+    ...                 step_size=1.0, sampling="partition", colluders=2, dropouts=1)
+    >>> part.uses(range(13)), part.honest_noises
+    (13, 7)
     """
 
     secure_sum: bool = True
     colluders: int = 0
     dropouts: int = 0
-    smoothness: float | None = None
-    convex: bool = False
-
-    @classmethod
-    def of(cls, **numbers: Unpack[Exposed]) -> Self:
-        """The exposure that these numbers describe; a step size counts only together with a smoothness."""
-        require_keywords(numbers, Exposed)
-        given: dict[str, Any] = dict(numbers)
-        if given.get("smoothness") is not None:
-            require_number("smoothness", given["smoothness"])
-        if given.get("step_size") is None:
-            given |= {"step_size": 1.0, "smoothness": None}
-        if given.get("law") == RETIRED_LAW:  # of a run of before, whose account anybody may want
-            given["retired"] = (("law", RETIRED_LAW),)
-        return cls(**given)
 
     def __post_init__(self) -> None:
         hold_plain_numbers(self)
         require_number("noise", self.noise)
         super().__post_init__()
-        if self.smoothness is not None:
-            require_number("smoothness", self.smoothness)
-        for name in ("secure_sum", "convex"):
-            if not isinstance(getattr(self, name), bool):
-                raise PlanError("CH200", f"{name} = {getattr(self, name)!r}.", fix="Must be true or false.")
+        if not isinstance(self.secure_sum, bool):
+            raise PlanError("CH200", f"secure_sum = {self.secure_sum!r}.", fix="Must be true or false.")
         for name in ("colluders", "dropouts"):
             require_whole(name, getattr(self, name), least=0)
         if self.colluders + self.dropouts >= self.cohort:
@@ -107,28 +60,20 @@ class Exposure(Plan):
             )
 
     @property
-    def steps(self) -> int:
-        """Cτ, the noisy steps in which this device's records may take part."""
-        return self.rounds * self.local_steps
-
-    @property
     def sampled(self) -> bool:
         """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing, nor devices."""
         return not self.partitioned and self.batch < self.rows and not self.protects.clips_update
 
-    def uses_after(self, rounds: int) -> int:
-        """How often the most-used record of a partition enters a noisy step in a device's first rounds.
+    def uses(self, rounds: range) -> int:
+        """How often the most-used record of a partition enters a noisy step in these of a device's rounds.
 
-        That is ⌈Cτ/E⌉ where passes continue from round to round, and C⌈τ/E⌉ where each round starts with a fresh pass.
+        In its first C rounds that is ⌈Cτ/E⌉ where passes continue from round to round, and C⌈τ/E⌉ where each round
+        starts with a fresh pass.
         """
         if self.passes_continue:
-            return -(-rounds * self.local_steps // self.batches_per_pass)
-        return rounds * -(-self.local_steps // self.batches_per_pass)
-
-    @property
-    def most_uses(self) -> int:
-        """N, how often the most-used record of a partition enters a noisy step."""
-        return self.uses_after(self.rounds)
+            first, last = (-(-turn * self.local_steps // self.batches_per_pass) for turn in (rounds.start, rounds.stop))
+            return last - first
+        return len(rounds) * -(-self.local_steps // self.batches_per_pass)
 
     @property
     def honest_noises(self) -> int:
@@ -139,31 +84,11 @@ class Exposure(Plan):
     def noise_multiplier(self) -> float:
         """z = σγ/G, the noise of a step in units of what one record adds to it; σ_uγ/(GT) where it is added once.
 
-        A pull takes off T what it takes off the movement of a model.
-
-        Where the unit is a device it is σ_u/S.
+        A pull takes off T what it takes off the movement of a model. Where the unit is a device it is σ_u/S.
         """
         if self.protects.clips_update:
             return self.noise / self.clip
         return self.noise / self.clip * self.batch / (self.counted_time if self.once else 1)
-
-    @property
-    def lipschitz(self) -> float | None:
-        """c, by how much a local step can stretch a distance; None where nothing is known of the loss."""
-        if self.smoothness is None:
-            return None
-        stretch = self.step_size * self.smoothness
-        return 1.0 if self.convex and stretch <= 2 else 1 + stretch
-
-
-def rounds_each(plan: Plan) -> int:
-    """How many rounds a device takes part in when all take part equally often, rounded up."""
-    return -(-plan.rounds * plan.cohort // plan.devices)
-
-
-def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exposure:
-    """The exposure of a device with so many rows in so many rounds of a plan."""
-    return in_crowd(plan, rows=rows, rounds=rounds, **crowd_of(secure))
 
 
 def crowd_of(secure: SecureSum) -> Crowd:
@@ -174,6 +99,11 @@ def crowd_of(secure: SecureSum) -> Crowd:
     """
     honest = secure.honest_noises(secure.adversary)
     return {"colluders": secure.colluders, "dropouts": secure.cohort - secure.colluders - honest}
+
+
+def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exposure:
+    """The exposure of a device with so many rows in so many rounds of a plan."""
+    return in_crowd(plan, rows=rows, rounds=rounds, **crowd_of(secure))
 
 
 def in_crowd(plan: Plan, *, rows: int, rounds: int, colluders: int, dropouts: int) -> Exposure:

@@ -1,6 +1,8 @@
-"""Identities, signed bundles, rosters and what two devices agree on once. Knows bytes only.
+"""Identities, signed bundles, rosters, and what two devices agree on: once, or with keys that forget past turns.
 
-Every derivation starts with a versioned label and frames its fields by length, so that no two of them can meet.
+Every derivation starts with a versioned label and frames its fields by length, so that no two of them can meet. Keys
+that are agreed in a run come from X25519 and ML-KEM-768 together, so they are secret while either holds. Each pair has
+a chain over rounds, and within a round a chain over its attempts, that can only be hashed forward. Knows bytes only.
 """
 
 import hashlib
@@ -8,11 +10,12 @@ import hmac
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from struct import Struct
 from typing import Self
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
+import msgspec
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -42,21 +45,13 @@ def framed(label: str, *fields: bytes) -> bytes:
 
 
 def behind_lengths(*fields: bytes) -> bytes:
-    """Each field behind its length: what a frame ends with after fewer fields.
-
-    >>> framed("x", b"ab") + behind_lengths(b"c", b"d") == framed("x", b"ab", b"c", b"d")
-    True
-    """
+    """Each field behind its length: what a frame ends with after fewer fields."""
     return b"".join([piece for field in fields for piece in (_LENGTH.pack(len(field)), field)])
 
 
 @lru_cache(maxsize=16)
 def turn_label(label: str, context: bytes) -> bytes:
-    """The framed context of a turn, kept: both sides derive and check several keys per pair from it, in every turn.
-
-    >>> turn_label("x", b"ctx") == framed("x", b"ctx")
-    True
-    """
+    """The framed context of a turn, kept: both sides derive and check several keys per pair from it, in every turn."""
     return framed(label, context)
 
 
@@ -80,10 +75,7 @@ def safety_number(data: bytes) -> str:
 
 
 def check_name(name: str) -> None:
-    """Nothing, or a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either.
-
-    >>> check_name("site-a")
-    """
+    """Nothing, or a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either."""
     if not name.isprintable() or not 0 < len(name.encode()) <= LONGEST_ID:
         raise TrustError(
             "CH600",
@@ -237,8 +229,8 @@ class PairSecret:
 
     own: str
     peer: str
-    rising: bytes  # mask seed from the lower id to the higher: the only one unless masks are directed
-    falling: bytes
+    rising: bytes  # mask seed from the lower id to the higher
+    falling: bytes  # derived and kept as in choral 0.2, which could use it; nothing does any more
     seals: bytes  # from own to peer
     opens: bytes  # from peer to own
 
@@ -294,20 +286,12 @@ class Identity:
         return self._secret
 
     def has_keys_of(self, bundle: Bundle) -> bool:
-        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers.
-
-        >>> Identity("a", bytes(range(64))).has_keys_of(Identity("a", bytes(range(64)), ("more",)).bundle)
-        True
-        """
+        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers."""
         own = self.bundle
         return (own.id, own.identity, own.agreement) == (bundle.id, bundle.identity, bundle.agreement)
 
     def sign(self, label: str, *fields: bytes) -> bytes:
-        """The signature of this device under the framed fields; `Bundle.check` verifies it.
-
-        >>> a = Identity.fresh("a")
-        >>> a.bundle.check(a.sign("note", b"seen"), "note", b"seen")
-        """
+        """The signature of this device under the framed fields; `Bundle.check` verifies it."""
         return self._signer.sign(framed(label, *fields))
 
     def __repr__(self) -> str:
@@ -337,7 +321,17 @@ class Identity:
         return PairSecret(own=self.id, peer=peer.id, rising=rising, falling=falling, seals=seals, opens=opens)
 
 
-def _bound_to(context: bytes, sender: str, receiver: str) -> bytes:
+def without_keys_of(identity: Identity) -> TrustError:
+    """The refusal of a roster in which a device does not find its own keys."""
+    return TrustError(
+        "CH601",
+        f'the roster does not hold the keys of device "{identity.id}" as they are.',
+        fix="Enrol again; never take part under keys that somebody else made.",
+    )
+
+
+def bound_to(context: bytes, sender: str, receiver: str) -> bytes:
+    """The data that an envelope authenticates next to its content."""
     return turn_label("envelope", context) + behind_lengths(sender.encode(), receiver.encode())
 
 
@@ -345,19 +339,12 @@ def envelope_key(seed: bytes, context: bytes) -> bytes:
     """The key of one envelope: from a sealing seed, for one direction of one pair in one turn.
 
     Who reveals it opens that envelope and nothing else: each key is HMAC(seed, ctx), and ctx never comes back.
-
-    >>> envelope_key(bytes(32), b"round 1") == envelope_key(bytes(32), b"round 2")
-    False
     """
     return hmac.digest(seed, turn_label("envelope key", context), "sha256")
 
 
 def fingerprint(key: bytes, context: bytes) -> bytes:
-    """What a device publishes of a key that it may have to reveal: no second key has the same fingerprint.
-
-    >>> len(fingerprint(bytes(32), b"round 1"))
-    16
-    """
+    """What a device publishes of a key that it may have to reveal: no second key has the same fingerprint."""
     hashed = _begun(context).copy()
     hashed.update(_LENGTH.pack(len(key)) + key)
     return hashed.digest()[:FINGERPRINT_SIZE]
@@ -373,20 +360,178 @@ def seal(pair: PairSecret, context: bytes, data: bytes) -> bytes:
     """The data in an AES-256-GCM envelope that only the peer opens, in this round and this direction only."""
     nonce = os.urandom(NONCE_SIZE)
     key = envelope_key(pair.seals, context)
-    return nonce + AESGCM(key).encrypt(nonce, data, _bound_to(context, pair.own, pair.peer))
+    return nonce + AESGCM(key).encrypt(nonce, data, bound_to(context, pair.own, pair.peer))
 
 
-def unseal(key: bytes, context: bytes, sender: str, receiver: str, envelope: bytes) -> bytes:
-    """What the sender sealed for the receiver in this round, by the envelope's own key, or a TrustError.
+HYBRID = "x25519+ml-kem-768"  # as a card offers it
+SEED_SIZE = 64
+PUBLIC_SIZE = KEY_SIZE + 1184
+WRAPPED_SIZE = 1088
 
-    >>> a, b = Identity.fresh("a"), Identity.fresh("b")
-    >>> envelope = seal(a.pair(b.bundle, b"trial"), b"round 1", b"share")
-    >>> key = envelope_key(b.pair(a.bundle, b"trial").opens, b"round 1")
-    >>> unseal(key, b"round 1", "a", "b", envelope)
-    b'share'
-    """
-    nonce, sealed = envelope[:NONCE_SIZE], envelope[NONCE_SIZE:]
+
+@cache
+def available() -> bool:
+    """Whether the installed cryptography has ML-KEM-768: releases from 48 on do, over OpenSSL 3.5 or later."""
     try:
-        return AESGCM(key).decrypt(nonce, sealed, _bound_to(context, sender, receiver))
-    except (InvalidTag, ValueError):
-        raise TrustError("CH606", f'an envelope from device "{sender}" does not open in this round.') from None
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+        MLKEM768PrivateKey.from_seed_bytes(bytes(SEED_SIZE))
+    except (ImportError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def require_available() -> None:
+    """Nothing, or CH611 where ML-KEM-768 can't be had."""
+    if not available():
+        raise TrustError(
+            "CH611",
+            "the installed cryptography has no ML-KEM-768, which this study's keys need.",
+            fix="Install cryptography 48 or later, built with OpenSSL 3.5 or later: pip install -U cryptography.",
+        )
+
+
+def _false_key() -> TrustError:
+    return TrustError(
+        "CH613", "a device offers an invalid key, or one of small order.", fix="The device drops out of this turn."
+    )
+
+
+class HybridKey:
+    """The private half of an offer; it lives in memory, for one agreement, and is never written down."""
+
+    def __init__(self, secret: bytes) -> None:
+        require_available()
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+        if len(secret) != KEY_SIZE + SEED_SIZE:
+            raise TrustError("CH600", f"a hybrid key has {len(secret)} bytes, not {KEY_SIZE + SEED_SIZE}.")
+        self._agreement = X25519PrivateKey.from_private_bytes(secret[:KEY_SIZE])
+        self._kem = MLKEM768PrivateKey.from_seed_bytes(secret[KEY_SIZE:])
+
+    @classmethod
+    def fresh(cls) -> Self:
+        """A new key from the operating system's randomness."""
+        return cls(os.urandom(KEY_SIZE + SEED_SIZE))
+
+    def __repr__(self) -> str:
+        return "HybridKey()"
+
+    @cached_property
+    def public(self) -> bytes:
+        """What others need of it: the X25519 key, then the ML-KEM-768 key."""
+        return self._agreement.public_key().public_bytes_raw() + self._kem.public_key().public_bytes_raw()
+
+    def wrap(self, peer: bytes) -> tuple[bytes, bytes]:
+        """A ciphertext for the owner of this public key, and the secret inside it; CH613 if it is none."""
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
+
+        try:
+            inner, wrapped = MLKEM768PublicKey.from_public_bytes(peer[KEY_SIZE:]).encapsulate()
+        except ValueError:
+            raise _false_key() from None
+        return wrapped, inner
+
+    def unwrap(self, wrapped: bytes) -> bytes:
+        """The secret inside a ciphertext; one that was made for another key gives a secret that nobody else has."""
+        try:
+            return self._kem.decapsulate(wrapped)
+        except ValueError:
+            raise TrustError(
+                "CH613", f"a ciphertext has {len(wrapped)} bytes.", fix="The device drops out of this turn."
+            ) from None
+
+    def shared(self, peer: bytes) -> bytes:
+        """The X25519 half with the owner of this public key, or CH613 for a key of small order."""
+        try:
+            return self._agreement.exchange(X25519PublicKey.from_public_bytes(peer[:KEY_SIZE]))
+        except ValueError:
+            raise _false_key() from None
+
+
+def pair_roots(
+    shared: bytes, inner: bytes, *, low: tuple[str, bytes], high: tuple[str, bytes], wrapped: bytes, session: bytes
+) -> tuple[bytes, bytes]:
+    """The two roots of a pair, for rounds and for questions: from both secrets, bound to all that was exchanged.
+
+    `low` and `high` are the ids with their public keys; the lower id made the ciphertext. Both secrets have 32 bytes,
+    so that one after the other they can be read in one way only.
+
+    >>> a, b = HybridKey.fresh(), HybridKey.fresh()
+    >>> wrapped, inner = a.wrap(b.public)
+    >>> seen = {"low": ("a", a.public), "high": ("b", b.public), "wrapped": wrapped, "session": b"trial"}
+    >>> pair_roots(a.shared(b.public), inner, **seen) == pair_roots(b.shared(a.public), b.unwrap(wrapped), **seen)
+    True
+    """
+    info = framed("hybrid pair", low[0].encode(), high[0].encode(), low[1], high[1], wrapped)
+    salt = digest("session", session)
+    roots = HKDF(algorithm=SHA256(), length=2 * KEY_SIZE, salt=salt, info=info).derive(shared + inner)
+    return roots[:KEY_SIZE], roots[KEY_SIZE:]
+
+
+MOST_STEPS = 2**14  # that a turn may lie ahead: about a second for a hundred peers
+
+_ROUND, _ATTEMPTS, _ATTEMPT, _TURN = (framed(f"ratchet {step}") for step in ("round", "attempts", "attempt", "turn"))
+_SEEDS = [framed("ratchet seed", name) for name in (b"rising", b"falling", b"from low", b"from high")]
+
+
+def _step(key: bytes, label: bytes) -> bytes:
+    return hmac.digest(key, label, "sha256")
+
+
+class Chains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a device's chains with its peers stand, all at the same turn; nothing before it follows from them.
+
+    `keys` holds for each peer the key of the round `following`, and that of `attempt` in the round before, behind it.
+    """
+
+    following: int
+    attempt: int
+    keys: dict[str, bytes]
+
+    def __repr__(self) -> str:
+        return f"Chains({len(self.keys)} peers, before round {self.following})"
+
+    @classmethod
+    def begun(cls, roots: dict[str, bytes], *, following: int) -> Self:
+        """The chains that begin with a round; the round before it has no attempts left."""
+        keys = {peer: root + bytes(KEY_SIZE) for peer, root in roots.items()}
+        return cls(following=following, attempt=2**32, keys=keys)
+
+    def taken(self, round_number: int, attempt: int) -> tuple[dict[str, bytes], Self]:
+        """The key of a turn with each peer, and the chains after it; CH612 for a turn that they have passed.
+
+        >>> keys, after = Chains.begun({"b": bytes(32)}, following=1).taken(3, 0)
+        >>> after, keys == Chains.begun({"b": bytes(32)}, following=1).taken(3, 0)[0]
+        (Chains(1 peers, before round 4), True)
+        """
+        rounds = round_number - self.following
+        attempts = attempt if rounds >= 0 else attempt - self.attempt
+        if rounds < -1 or attempts < 0:
+            raise no_keys(f"the keys of round {round_number}, attempt {attempt} are erased here.")
+        if max(rounds, 0) + attempts > MOST_STEPS:
+            raise no_keys(f"round {round_number}, attempt {attempt} lies {max(rounds, 0) + attempts:,} turns ahead.")
+        keys, after = {}, {}
+        for peer, kept in self.keys.items():
+            round_key, attempt_key = kept[:KEY_SIZE], kept[KEY_SIZE:]
+            if rounds >= 0:
+                for _ in range(rounds):
+                    round_key = _step(round_key, _ROUND)
+                round_key, attempt_key = _step(round_key, _ROUND), _step(round_key, _ATTEMPTS)
+            for _ in range(attempts):
+                attempt_key = _step(attempt_key, _ATTEMPT)
+            keys[peer] = _step(attempt_key, _TURN)
+            after[peer] = round_key + _step(attempt_key, _ATTEMPT)
+        return keys, type(self)(following=max(self.following, round_number + 1), attempt=attempt + 1, keys=after)
+
+
+def pair_of_turn(own: str, peer: str, key: bytes) -> PairSecret:
+    """What two devices share in one turn, by the turn's key."""
+    rising, falling, from_low, from_high = (_step(key, label) for label in _SEEDS)
+    seals, opens = (from_low, from_high) if own < peer else (from_high, from_low)
+    return PairSecret(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)
+
+
+def no_keys(what: str) -> TrustError:
+    """The refusal of a turn for which there are no keys; the next agreement makes new ones."""
+    return TrustError("CH612", what, fix="The device drops out of this turn; the server asks for an agreement first.")

@@ -1,27 +1,28 @@
 """A device's balance in a sealed file that outlives runs: reserved before a study, charged before anything is sent.
 
-`Balances` is the arithmetic (`privacy.balances`), `Ledger` keeps it in its file (docs/ledger.md).
+`Balance` is the arithmetic, `Ledger` keeps it in its file (docs/ledger.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from choral.core import chain, events
-from choral.core.balance import Balance
-from choral.core.balances import Balances, Price
-from choral.core.chain import Body, Chain, Lines, Receipt
+from choral.core import events, sealed
+from choral.core.balance import Balance, Price
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import ChoralError, LedgerError, PlanError
 from choral.core.events import Gaussian, Zcdp
+from choral.core.exposure import EVERYONE, SUMS
 from choral.core.plan import Budget, require_number, require_whole
+from choral.core.sealed import Body, Chain, Lines, Receipt
 
-__all__ = ["Balance", "Balances", "Charge", "Ledger", "Receipt", "Reservation"]
+__all__ = ["Balance", "Charge", "Ledger", "Receipt", "Reservation"]
 
 VERSION = 3  # with a limit for sums; 2 without one
 RULE_VERSION = 2
+_COUNTED = {EVERYONE: "counted", SUMS: "counted_sum"}  # where an entry keeps what a later study counts as
 
 
 class Ledger:
@@ -36,10 +37,10 @@ class Ledger:
     def __init__(self, path: Path, lines: Lines, writer: Chain | None) -> None:
         self.path = path
         self._writer = writer
-        self._receipt = lines.receipt
+        self.receipt = lines.receipt  # of the last entry: keep it away from the file, and give it to the next `open`
         self.entries: list[Body] = []
         self.torn = lines.torn  # bytes that an interrupted write left at the end; nothing was sent for them
-        self.balances = _opening(path, lines)
+        self.balance = _opening(path, lines)
         for number, body in enumerate(lines.bodies[1:], start=2):
             self._apply(number, body)
 
@@ -72,7 +73,7 @@ class Ledger:
                 )  # fmt: skip
             if lines.torn:
                 ledger._append({"kind": "recovered", "bytes": lines.torn})
-            if ledger.balance.by_version_1 and not ledger.balances.adopted:
+            if ledger.balance.by_version_1 and not ledger.balance.adopted:
                 ledger._append({"kind": "rule", "version": RULE_VERSION})
         except BaseException:
             writer.close()
@@ -83,17 +84,12 @@ class Ledger:
     def read(cls, path: Path | str, *, receipt: Receipt | None = None) -> Self:
         """The ledger for reading only: no lock, no recovery, nothing written."""
         path = Path(path)
-        return cls(path, chain.read(path, receipt), None)
-
-    @property
-    def balance(self) -> Balance:
-        """What is lost against everyone: the server and all other devices together."""
-        return self.balances.everyone
+        return cls(path, sealed.read(path, receipt), None)
 
     @property
     def sum_epsilon(self) -> float | None:
         """The limit against a server that sees only sums, where there is one."""
-        return self.balances.sum_epsilon
+        return self.balance.sum_epsilon
 
     @property
     def device(self) -> str:
@@ -102,29 +98,24 @@ class Ledger:
 
     @property
     def limit(self) -> Budget:
-        """The limit as its last entry has it."""
+        """The limit against everyone as its last entry has it."""
         return self.balance.limit
-
-    @property
-    def receipt(self) -> Receipt:
-        """The receipt of the last entry: keep it away from the file, and give it to the next `open`."""
-        return self._receipt
 
     def reserve(self, reservation: Reservation) -> Receipt:
         """The receipt of all uploads that a study may make, before the first of them; CH401 or CH408 beyond a limit."""
-        prices = self.balances.admissible(reservation)
-        return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(*prices)})
+        prices = self.balance.admissible(reservation)
+        return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(prices)})
 
     def release(self, plan: str) -> Receipt:
         """The receipt after giving back what a plan has reserved and never used; without any, nothing is written."""
-        if not self.balance.releasable(plan):
-            return self._receipt
+        if not self.balance.against(EVERYONE).unused(plan):
+            return self.receipt
         return self._append({"kind": "release", "plan": plan})
 
     def charge(self, charge: Charge) -> Receipt:
         """The receipt of a charge that is on the disk: only now may the caller send. A refusal writes nothing."""
-        self.balances.check(charge)
-        return self._append({"kind": "charge", **charge.to_dict(), **_counted(*self.balances.prices_of(charge))})
+        self.balance.check(charge)
+        return self._append({"kind": "charge", **charge.to_dict(), **_counted(self.balance.prices_of(charge))})
 
     def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> Receipt:
         """The receipt of new limits, for the data's owner alone to set; what was spent stays spent."""
@@ -140,13 +131,13 @@ class Ledger:
                 "CH404", "the ledger was opened for reading.", where=str(self.path), fix="Use Ledger.open."
             )
         body["at"] = datetime.now(UTC).isoformat(timespec="seconds")
-        self._receipt = self._writer.append(body)
-        self._apply(self._receipt.entries, body)
-        return self._receipt
+        self.receipt = self._writer.append(body)
+        self._apply(self.receipt.entries, body)
+        return self.receipt
 
     def _apply(self, number: int, body: Body) -> None:
         try:
-            _APPLIED[body["kind"]](self.balances, body)
+            _apply(self.balance, body)
         except (ChoralError, KeyError, TypeError, ValueError):
             raise LedgerError(
                 "CH403", f"line {number} of the ledger is an entry that this version can't read.", where=str(self.path),
@@ -166,60 +157,39 @@ class Ledger:
         self.close()
 
 
-def _charge(balances: Balances, body: Body) -> None:
-    # Not checked against the limit: what was charged was sent, whatever the limit says today.
-    balances.count(Charge.from_dict(body), *_prices(body))
+def _apply(balance: Balance, body: Body) -> None:
+    """Do to the balance what an entry says; one of any other kind can't be read."""
+    match body["kind"]:
+        case "charge":  # not checked against the limits: what was charged was sent, whatever they say today
+            balance.count(Charge.from_dict(body), _prices(body))
+        case "reserve":
+            balance.admit(Reservation.from_dict(body), _prices(body))
+        case "release":
+            balance.release(body["plan"])
+        case "limit" | "limits":
+            sums = body.get("epsilon_sum")
+            limit = Budget(epsilon=body["epsilon"], delta=body["delta"])
+            balance.set_limit(limit, None if sums is None else require_number("epsilon_sum", sums))
+        case "rule" if body["version"] == RULE_VERSION:  # a ledger of version 1 goes on by today's rule
+            balance.adopt()
+        case kind if kind != "recovered":
+            raise LedgerError("CH403", "of an unknown kind.")
 
 
-def _reserve(balances: Balances, body: Body) -> None:
-    balances.admit(Reservation.from_dict(body), *_prices(body))
-
-
-def _set_limit(balances: Balances, body: Body) -> None:
-    balances.set_limit(Budget(epsilon=body["epsilon"], delta=body["delta"]), _sum_epsilon(body))
-
-
-def _adopt(balances: Balances, body: Body) -> None:
-    """A ledger of version 1 goes on by today's rule."""
-    if body["version"] != RULE_VERSION:
-        raise LedgerError("CH403", "by an unknown rule.")
-    balances.adopt()
-
-
-# What each kind of entry does to the balances; an entry of any other kind can't be read.
-_APPLIED: dict[str, Callable[[Balances, Body], None]] = {
-    "charge": _charge,
-    "reserve": _reserve,
-    "release": lambda balances, body: balances.release(body["plan"]),
-    "limit": _set_limit,
-    "limits": _set_limit,
-    "rule": _adopt,
-    "recovered": lambda _balances, _body: None,
-}
-
-
-def _counted(price: Price, of_sums: Price) -> Body:
+def _counted(prices: Mapping[str, Price]) -> Body:
     """What a later study counts as, kept with it: it is computed once, before its first upload."""
-    both = {"counted": price, "counted_sum": of_sums}
-    return {name: events.to_dict(one) for name, one in both.items() if one is not None}
+    return {_COUNTED[who]: events.to_dict(price) for who, price in prices.items() if price is not None}
 
 
-def _prices(body: Mapping[str, Any]) -> tuple[Price, Price]:
-    return _price(body, "counted"), _price(body, "counted_sum")
-
-
-def _price(body: Mapping[str, Any], name: str) -> Price:
-    if name not in body:
-        return None
-    price = events.from_dict(dict(body[name]))
-    if not isinstance(price, Gaussian | Zcdp):
-        raise LedgerError("CH403", "of an unknown kind.")
-    return price
-
-
-def _sum_epsilon(body: Mapping[str, Any]) -> float | None:
-    given = body.get("epsilon_sum")
-    return None if given is None else require_number("epsilon_sum", given)
+def _prices(body: Mapping[str, Any]) -> dict[str, Price]:
+    prices: dict[str, Price] = {}
+    for who, name in _COUNTED.items():
+        if name in body:
+            price = events.from_dict(dict(body[name]))
+            if not isinstance(price, Gaussian | Zcdp):
+                raise LedgerError("CH403", "of an unknown kind.")
+            prices[who] = price
+    return prices
 
 
 def _header(device: str, limit: Budget, sum_epsilon: float | None) -> Body:
@@ -227,16 +197,15 @@ def _header(device: str, limit: Budget, sum_epsilon: float | None) -> Body:
     return header if sum_epsilon is None else header | {"version": VERSION, "epsilon_sum": sum_epsilon}
 
 
-def _opening(path: Path, lines: Lines) -> Balances:
+def _opening(path: Path, lines: Lines) -> Balance:
     header = lines.bodies[0]
     try:
         version = require_whole("version", header["version"])
         if header["choral"] == "ledger" and version <= VERSION:
             limit = Budget(epsilon=header["epsilon"], delta=header["delta"])
             sums = require_number("epsilon_sum", header["epsilon_sum"]) if version == VERSION else None
-            balances = Balances(device=str(header["device"]), limit=limit, sum_epsilon=sums)
-            balances.everyone.by_version_1 = version == 1
-            return balances
+            device = str(header["device"])
+            return Balance(device=device, limit=limit, sum_epsilon=sums, by_version_1=version == 1)
     except (PlanError, KeyError):
         version = 0
     if version <= VERSION:

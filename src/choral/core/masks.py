@@ -1,24 +1,31 @@
-"""Pairwise masks that cancel in the sum (Sec. IV-B), and self masks. Knows bytes and ring integers only."""
+"""Pairwise masks that cancel in the sum (Sec. IV-B), self masks, and the graph of pairs. Knows bytes and ring words.
+
+The sparse graph is claimed against a curious server only: a lying one can try contexts until the graph suits it.
+"""
 
 import hmac
+import math
 import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal
+from fractions import Fraction
+from functools import cache, cached_property, lru_cache
+from math import comb, log2
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from choral.core.errors import SumError
+from choral.core.errors import PlanError, SumError
 from choral.core.keys import KEY_SIZE, PairSecret, digest, framed, turn_label
+from choral.core.plan import SecureSum, require_number
+from choral.core.plan.secure_sum import PRIVACY_BITS
 
 Words = NDArray[Any]  # uint16, uint32 or uint64, little-endian
-MaskMode = Literal["single", "directed"]
 
 # A chunk of the vector and of keystream stay in the cache while every peer's mask is added; smaller ones cost calls.
 CHUNK_BYTES = 2**20
@@ -75,18 +82,6 @@ def round_context(
     return digest("context", config, roster, *turn, model, *who)
 
 
-def tree_context(
-    *, config: bytes, roster: bytes, round_number: int, attempt: int, model: bytes, cohort: bytes
-) -> bytes:
-    """ctx where lists are trees: `roster` and `cohort` are roots, and each binds its whole list and its length.
-
-    >>> len(tree_context(config=b"", roster=b"", round_number=1, attempt=0, model=b"", cohort=b""))
-    32
-    """
-    turn = round_number.to_bytes(8, "little"), attempt.to_bytes(8, "little")
-    return digest("tree context", config, roster, *turn, model, cohort)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Mask:
     """One round's key of one mask, and whether the mask is added or subtracted."""
@@ -102,25 +97,17 @@ class Mask:
         return f"Mask({'+' if self.adds else '-'})"
 
 
-def pair_masks(pair: PairSecret, context: bytes, mode: MaskMode = "single") -> tuple[Mask, ...]:
-    """What a device adds for one peer: one mask that the lower id adds, or the paper's r_ij − r_ji.
+def pair_mask(pair: PairSecret, context: bytes) -> Mask:
+    """The mask that the lower id of a pair adds in a turn, and the higher one subtracts.
 
-    Revealing them tells nothing of other rounds: each key is HMAC(seed, ctx), and ctx never comes back.
+    Who reveals it tells nothing of other rounds: each key is HMAC(seed, ctx), and ctx never comes back.
     """
-    rising = hmac.digest(pair.rising, turn_label("pair mask", context), "sha256")
-    lower = pair.own < pair.peer
-    if mode == "single":
-        return (Mask(rising, lower),)
-    falling = hmac.digest(pair.falling, turn_label("pair mask", context), "sha256")
-    return (Mask(rising, lower), Mask(falling, not lower))
+    key = hmac.digest(pair.rising, turn_label("pair mask", context), "sha256")
+    return Mask(key, pair.own < pair.peer)
 
 
 def self_mask(secret: bytes, context: bytes, id: str) -> Mask:
-    """b_i: the mask from a device's fresh secret of the round, whose shares its neighbours hold.
-
-    >>> self_mask(bytes(32), b"ctx", "a")
-    Mask(+)
-    """
+    """b_i: the mask from a device's fresh secret of the round, whose shares its neighbours hold."""
     return Mask(hmac.digest(secret, framed("self mask", context, id.encode()), "sha256"), True)
 
 
@@ -184,13 +171,7 @@ class Stream:
 
 
 def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
-    """What a mask adds to the words from `start` on, without drawing those before them.
-
-    >>> vector = np.zeros(9, np.uint32)
-    >>> add_masks(vector, [Mask(bytes(32), adds=False)])
-    >>> mask_words(Mask(bytes(32), adds=False), 32, 7, 2).tolist() == vector[7:].tolist()
-    True
-    """
+    """What a mask adds to the words from `start` on, without drawing those before them."""
     dtype = ring(bits)
     block, skipped = divmod(start * dtype.itemsize, BLOCK)
     counter = modes.CTR((2 + block).to_bytes(BLOCK, "big"))
@@ -232,3 +213,131 @@ def _add(vector: Words, streams: "Sequence[tuple[Stream, np.ufunc]]", turn: thre
             stream.into(_scratch.view, chunk.nbytes)
             with turn:
                 combine(chunk, words, out=chunk)
+
+
+LIVENESS_BITS = 20
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The neighbourhoods of a cohort in one round; `degree` None joins everybody.
+
+    >>> Graph(("a", "b", "c", "d", "e"), b"ctx", degree=2).neighbours("a")
+    ('b', 'e')
+    """
+
+    cohort: tuple[str, ...]
+    context: bytes
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        check_degree(self.degree, len(self.cohort))
+
+    @cached_property
+    def _circle(self) -> Sequence[str]:
+        """The cohort in the order of a hash that nobody knows before the last nonce is drawn."""
+        return sorted(self.cohort, key=lambda id: digest("graph", self.context, id.encode()))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {id: place for place, id in enumerate(self._circle)}
+
+    def neighbours(self, id: str) -> tuple[str, ...]:
+        """The sorted neighbours of a device of the cohort."""
+        if self.degree is None:
+            return tuple(other for other in self.cohort if other != id)
+        here, size = self._places[id], len(self.cohort)
+        steps = range(1, self.degree // 2 + 1)
+        return tuple(sorted(self._circle[(here + sign * step) % size] for step in steps for sign in (1, -1)))
+
+
+def check_degree(degree: int | None, size: int) -> None:
+    """Nothing, or CH200 for a number of neighbours that no circle of this size has."""
+    if degree is not None and not (0 < degree < size and degree % 2 == 0):
+        raise PlanError(
+            "CH200",
+            f"{degree} neighbours in a cohort of {size}.",
+            fix="Must be even, at least 2 and below the size of the cohort.",
+        )
+
+
+def _tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
+    """P[X ≥ least] for X hypergeometric: how many of the drawn are marked. Exact."""
+    ways = sum(comb(marked, hit) * comb(population - marked, drawn - hit) for hit in range(least, drawn + 1))
+    return Fraction(ways, comb(population, drawn))
+
+
+def _bits(chance: Fraction) -> float:
+    """-log2 of a chance, also where it is far below the smallest float."""
+    return math.inf if chance == 0 else log2(chance.denominator) - log2(chance.numerator)
+
+
+@lru_cache(maxsize=256)
+def failure_bits(cohort: int, degree: int, threshold: int, colluders: int, dropouts: int) -> tuple[float, float]:
+    """(privacy, liveness) in bits of a Harary graph on a random permutation, for so many colluders and drop-outs.
+
+    Privacy fails if some device has `threshold` colluding neighbours, or if those that are left and honest are no
+    longer connected: then two runs of degree/2 consecutive devices are missing, at any of C(n, 2) pairs of places.
+    Liveness fails if some device has fewer than `threshold` neighbours left.
+
+    >>> [round(bits, 1) for bits in failure_bits(1000, 48, 27, 100, 100)]
+    [42.7, 24.7]
+    """
+    missing = colluders + dropouts
+    exposed = cohort * _tail(cohort - 1, colluders, degree, threshold)
+    torn = comb(cohort, 2) * Fraction(comb(missing, degree), comb(cohort, degree))
+    stuck = cohort * _tail(cohort - 1, dropouts, degree, degree - threshold + 1)
+    return _bits(exposed + torn), _bits(stuck)
+
+
+def require_private(secure: SecureSum, cohort: int) -> None:
+    """Nothing, or a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph."""
+    if secure.neighbours is None:
+        return
+    privacy, _ = failure_bits(
+        cohort, secure.neighbours, secure.threshold, secure.colluders, cohort - secure.smallest_sum
+    )
+    if privacy < PRIVACY_BITS:
+        raise PlanError(
+            "CH205",
+            f"{secure.neighbours} neighbours and a threshold of {secure.threshold} give {max(privacy, 0):.1f} bits "
+            f"of privacy in a cohort of {cohort:,}; {PRIVACY_BITS} are needed.",
+            fix=f"Use choral.core.masks.sparse({cohort}), or a complete graph.",
+        )
+
+
+def sparse(cohort: int, *, colluding: float = 0.1, dropping: float = 0.1, **other: Any) -> SecureSum:  # noqa: ANN401
+    """The secure sum on the sparsest safe graph: 40 bits of privacy and 20 of liveness against a curious server.
+
+    The privacy holds for every cohort from the smallest sum to the whole.
+
+    >>> sparse(1000).neighbours, sparse(1000).threshold
+    (48, 28)
+    """
+    require_number("colluding", colluding, below=1.0, closed=True)
+    require_number("dropping", dropping, below=1.0, closed=True)
+    colluders, dropouts = math.ceil(colluding * cohort), math.ceil(dropping * cohort)
+    smallest = cohort - dropouts
+    for degree in range(2, smallest, 2):
+        for threshold in range(1, degree + 1):
+            privacy, liveness = failure_bits(cohort, degree, threshold, colluders, dropouts)
+            if liveness < LIVENESS_BITS:
+                break  # it only falls as the threshold grows
+            # The same colluders are a larger part of the smallest cohort that may meet.
+            least, _ = failure_bits(smallest, degree, threshold, colluders, 0)
+            if min(privacy, least) >= PRIVACY_BITS:
+                return SecureSum(
+                    cohort=cohort,
+                    smallest_sum=smallest,
+                    threshold=threshold,
+                    colluders=colluders,
+                    adversary="curious",
+                    graph="harary",
+                    neighbours=degree,
+                    **other,
+                )
+    raise PlanError(
+        "CH205",
+        f"no sparse graph on {cohort:,} devices withstands {colluders} colluders and {dropouts} drop-outs.",
+        fix="Use a complete graph.",
+    )

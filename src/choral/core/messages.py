@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from choral.core.errors import TrustError
-from choral.core.hybrid import PUBLIC_SIZE
+from choral.core.keys import PUBLIC_SIZE
 
 VERSION = 3
 ASKING = 4  # the version of every frame that is about a question; a choral that knows none of them says so (CH602)
@@ -47,11 +47,7 @@ Code = Annotated[str, msgspec.Meta(pattern=r"^CH[0-9]{3}\Z", max_length=5)]
 
 
 class Turn(msgspec.Struct, array_like=True, frozen=True, order=True, forbid_unknown_fields=True):
-    """Round t, attempt a: no device takes part in the same turn twice.
-
-    >>> Turn(3, 1) < Turn(4, 0)
-    True
-    """
+    """Round t, attempt a: no device takes part in the same turn twice."""
 
     round: Whole
     attempt: Whole
@@ -270,13 +266,7 @@ def encode(message: Message, vector: Vector = b"") -> bytes:
 
 
 def encode_before(message: Message, size: int) -> tuple[bytearray, memoryview]:
-    """The frame of a message with room for a vector of so many bytes, and that room: nothing written there is copied.
-
-    >>> frame, room = encode_before(Call(turn=Turn(3, 0)), 2)
-    >>> room[:] = b"ok"
-    >>> frame == encode(Call(turn=Turn(3, 0)), b"ok")
-    True
-    """
+    """The frame of a message with room for a vector of so many bytes, and that room, which is never copied."""
     head = b"".join(_head(message))
     frame = bytearray(len(head) + size)
     frame[: len(head)] = head
@@ -301,11 +291,7 @@ def _version(message: Message) -> int:
 
 
 def is_about_a_question(frame: Vector) -> bool:
-    """Whether a frame belongs to a question's turn, by its first bytes.
-
-    >>> is_about_a_question(encode(Call(turn=Turn(3, 0)))), is_about_a_question(encode(Call(turn=Turn(QUESTIONS, 0))))
-    (False, True)
-    """
+    """Whether a frame belongs to a question's turn, by its first bytes."""
     return bytes(memoryview(frame).cast("B")[:6]) == MAGIC + ASKING.to_bytes(2, "little")
 
 
@@ -378,11 +364,7 @@ def pack(records: Mapping[int, bytes]) -> bytes:
 
 
 def pack_numbers(numbers: Iterable[int]) -> bytes:
-    r"""Device numbers alone, ascending.
-
-    >>> pack_numbers({2, 1})
-    b'\x01\x00\x00\x00\x02\x00\x00\x00'
-    """
+    r"""Device numbers alone, ascending."""
     return pack(dict.fromkeys(numbers, b""))
 
 
@@ -403,11 +385,7 @@ def unpack(data: bytes, width: int, *, most: int) -> dict[int, bytes]:
 
 
 def unpack_for(data: bytes, width: int, expected: set[int]) -> dict[int, bytes]:
-    """The same for exactly these devices, or CH600.
-
-    >>> unpack_for(pack({7: b"ab"}), 2, {7})
-    {7: b'ab'}
-    """
+    """The same for exactly these devices, or CH600."""
     records = unpack(data, width, most=len(expected))
     if records.keys() != expected:
         raise malformed("records for other devices than asked for")

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian
 from choral.core.plan import SMOOTHING, require_number, require_whole
-from choral.core.zcdp import gdp_mu
 
 RULE = "S8"
-COUNTED = "one sum over records, whole-number noise"
 LEAST_SCALE = 2**10  # s: the least deviation of a device's noise, in steps of its whole numbers
 MOST_SCALE = 2**20  # what the exact sampler draws
 MOST_LENGTH = 2**24  # numbers in one answer
@@ -56,25 +54,6 @@ class SumPrice:
         require_number("mu", self.mu)
         require_whole("noises", self.noises)
         require_whole("most", self.most)
-
-    @classmethod
-    def of(
-        cls, *, epsilon: float | None, epsilon_sum: float | None, delta: float, most: int, noises: int = 1
-    ) -> "SumPrice":
-        """The price at which so many sums stay within ε against everyone and within the ε of sums, where given.
-
-        >>> round(SumPrice.of(epsilon=1.0, epsilon_sum=None, delta=1e-5, most=10).mu, 4)
-        0.0848
-        """
-        require_whole("most", most)
-        limits = [
-            gdp_mu(require_number("epsilon", limit), delta - most * FAILURE) * math.sqrt(counted)
-            for limit, counted in ((epsilon, 1), (epsilon_sum, noises))
-            if limit is not None
-        ]
-        if not limits:
-            raise PlanError("CH103", "questions have no epsilon.", fix="Set epsilon, epsilon_sum, or both in [ask].")
-        return cls(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises, most=most)
 
     @property
     def everyone(self) -> Gaussian:

@@ -92,10 +92,6 @@ def discrete_gaussian(scale: int, count: int, stream: Stream) -> Integers:
 
 
 def draw(law: AnyLaw, scale: int, count: int, stream: Stream) -> Integers:
-    """So many whole numbers of a law with this standard deviation.
-
-    >>> draw("discrete_gaussian", 512, 3, Stream(bytes(32))).shape
-    (3,)
-    """
+    """So many whole numbers of a law with this standard deviation."""
     require_one_of("law", law, ("discrete_gaussian",))
     return discrete_gaussian(scale, count, stream)

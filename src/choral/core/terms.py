@@ -2,53 +2,59 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from struct import Struct
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from choral.core.codec import CHECKS, Codec
 from choral.core.errors import PlanError, TrustError
-from choral.core.graph import Circle, Graph, require_private
-from choral.core.hybrid import HYBRID, PUBLIC_SIZE
 from choral.core.keys import (
     FINGERPRINT_SIZE,
-    KEY_SIZE,
-    LONGEST_ID,
-    MOST_OFFERS,
+    HYBRID,
     NONCE_SIZE,
+    PUBLIC_SIZE,
     Bundle,
     Identity,
+    PairSecret,
     Roster,
     digest,
+    envelope_key,
+    fingerprint,
+    without_keys_of,
 )
-from choral.core.masks import ring, round_context, tree_context
+from choral.core.masks import Graph, Mask, Words, mask_words, require_private, ring, round_context
 from choral.core.messages import (
     NONCE_BYTES,
     QUESTION_BYTES,
     SIGNATURE_BYTES,
     VERSION,
+    Message,
     Omega,
+    Open,
+    Paths,
+    Probe,
     Turn,
     Vector,
+    encode,
     most_frame_bytes,
+    pack,
     unpack,
+    unpack_for,
 )
 from choral.core.plan import SecureSum
-from choral.core.probes import ANSWER_BYTES, MOST_WATCHED
-from choral.core.roster_tree import RosterPart, cohort_tree, roster_tree, without_keys_of
 from choral.core.shares import SHARE_SIZE
-from choral.core.tree import HASH_SIZE, Tree
+from choral.core.vault import Vault
 
 MODEL_TYPE, STATE_TYPE = "<f4", "<f8"  # the numbers of a model that is trained | of a model on sums
-ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
-OFFER_BYTES = PUBLIC_SIZE + SIGNATURE_BYTES
 # Up to so many devices a list is shown whole: everybody then sees who takes part, and hybrid keys can be agreed on.
 # Above it, a device would need an offer of 1.3 kB of every other device, and lists are trees.
 WHOLE_LISTS = 4096
-_MEMBER_BYTES = 256 + (1 + MOST_OFFERS) * (LONGEST_ID + 4)  # of one device that another is shown, without its paths
+ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
+OFFER_BYTES = PUBLIC_SIZE + SIGNATURE_BYTES
 MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
 
 
@@ -63,6 +69,123 @@ def another_charge(round_number: int, charged: int) -> TrustError:
     return refused(what, code="CH607")
 
 
+class KnownRoster(Protocol):
+    """A roster as far as it is known here: the whole of it (`Roster`), or what one device knows of it."""
+
+    def __len__(self) -> int: ...
+    @property
+    def digest(self) -> bytes: ...  # noqa: D102
+
+
+class Lists:
+    """Rosters and cohorts as devices are shown them: whole lists here, and paths into trees in `choral.trees`."""
+
+    announcement: type[Omega | Paths] = Omega
+    described: ClassVar[Mapping[str, str]] = {}  # in the digest of terms
+
+    def check(self, terms: "Terms") -> None:
+        """Nothing, or CH204 for terms that do not go with such lists."""
+        if not isinstance(terms.roster, Roster):
+            raise PlanError("CH204", "a whole list is needed, and only a part of it is known.", fix="Use trees.")
+
+    def roster_digest(self, roster: KnownRoster) -> bytes:
+        """What devices pin of a roster."""
+        return roster.digest
+
+    def number_of(self, terms: "Terms", identity: Identity) -> int:
+        """The number of the device with these keys, or CH601."""
+        number = terms.numbers.get(identity.id)
+        if number is None or not identity.has_keys_of(terms.whole.bundles[number]):
+            raise without_keys_of(identity)
+        return number
+
+    def context(self, terms: "Terms", turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> bytes:
+        """The ctx of a turn."""
+        return round_context(
+            config=terms.digest,
+            roster=terms.roster_digest,
+            round_number=turn.round,
+            attempt=turn.attempt,
+            model=hashlib.sha256(model).digest(),
+            cohort=[(terms.ids[number], nonces[number]) for number in sorted(nonces)],
+        )
+
+    def graph(self, cohort: "Cohort") -> Callable[[int], tuple[int, ...]]:
+        """The function from a device to those that share a mask with it, ascending."""
+        terms = cohort.terms
+        drawn = graph_of(tuple(terms.ids[one] for one in cohort.numbers), cohort.context, terms.secure.neighbours)
+        return lambda number: tuple(terms.numbers[id] for id in drawn.neighbours(terms.ids[number]))
+
+    def announced(self, terms: "Terms", turn: Turn, nonces: Mapping[int, bytes], model: Vector) -> Mapping[int, bytes]:
+        """What each device of a cohort is shown of it, with the model."""
+        omega = encode(Omega(turn=turn, terms=terms.digest, cohort=pack(nonces)), model)
+        return dict.fromkeys(sorted(nonces), omega)
+
+    def seen(self, message: Omega | Paths, known: Iterable[tuple[Turn, bytes]]) -> tuple[Turn, bytes] | None:  # noqa: ARG002 - a whole list has no root
+        """The root that a device remembers of what it was shown, or CH616 if it knows another one of the turn."""
+        return None
+
+    def cohort(
+        self, terms: "Terms", message: Omega | Paths, model: Vector, identity: Identity, nonce: bytes
+    ) -> "Cohort":
+        """The cohort as the device with this ν may take part in it, or CH600, CH604 or CH605."""
+        assert isinstance(message, Omega)  # noqa: S101 - it is the announcement of these lists
+        secure, number = terms.secure, terms.number_of(identity)
+        nonces = unpack(message.cohort, NONCE_BYTES, most=secure.cohort)
+        if len(nonces) < secure.smallest_sum:
+            raise refused(f"a cohort of {len(nonces)}, the plan needs {secure.smallest_sum}.")
+        if max(nonces) >= terms.enrolled:
+            raise refused("a cohort with devices that are not enrolled.")
+        if nonces.get(number) != nonce:
+            raise refused("a cohort without this device as it announced itself.", code="CH604")
+        return Cohort(terms, message.turn, nonces, context_of(terms, message.turn, model, nonces))
+
+    def members_bytes(self, terms: "Terms") -> int:
+        """The most bytes that devices are shown of the members of a cohort: as many numbers as have bonds."""
+        return terms.secure.cohort * (4 + NONCE_BYTES)
+
+
+WHOLE = Lists()
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """A turn between UPLOAD and FINAL; it lives in memory only, so a restart in mid-turn is a drop-out."""
+
+    cohort: "Cohort"
+    pairs: Mapping[int, PairSecret]
+    dropped: frozenset[int] = frozenset()
+    kept: object = None  # by an extension, until others drop out or it has answered
+
+
+class Extension(Protocol):
+    """A study's wish for more of a device's round than an upload; `choral.probes` has the one there is."""
+
+    @property
+    def described(self) -> Mapping[str, int]:
+        """The extension's numbers, as the digest of terms has them."""
+
+    @property
+    def records_bytes(self) -> int:
+        """The most bytes that its answers take."""
+
+    @property
+    def opens(self) -> bool:
+        """Whether a device keeps the pair keys of its last turn, to show them."""
+
+    def encoded(self, terms: "Terms", words: Words) -> object:
+        """What to keep of an encoded update before it is masked; it is handed to `masked`."""
+
+    def masked(self, kept: object, cohort: "Cohort", id: str, words: memoryview) -> object:
+        """What to keep of the turn, once the words are masked."""
+
+    def answer(self, message: Probe, watched: memoryview, live: Live, number: int) -> Message:
+        """The answer to a probe of a turn under way, or CH605."""
+
+    def shown(self, message: Open, live: Live | None, vault: Vault, number: int) -> Message:
+        """The pair keys of a turn that is opened, or CH605 or CH609."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The agreement of a run: who is enrolled, how sums are protected and encoded, and the digest of the plan.
@@ -70,7 +193,7 @@ class Terms:
     Devices are known by number: the place of their id in the sorted roster, so numbers order like ids.
     """
 
-    roster: Roster | RosterPart  # whole, or a device's own part of it
+    roster: KnownRoster  # whole, or what a device knows of it
     secure: SecureSum
     codec: Codec
     parameters: int
@@ -78,12 +201,12 @@ class Terms:
     question: bytes = b""  # of the turns that answer it; `asked` makes such terms
     within: bytes = b""  # the digest of the terms under which it is asked
     state: int = 0  # the numbers of the public state that it is asked at; they follow from the question
-    probes: int = 0  # that each device answers in a round
-    opened_turns: int = 0  # the most turns of which a device shows its pair keys
     hybrid: bool = False  # keys are agreed in the run, with ML-KEM-768, and erased turn by turn
-    trees: bool = False  # roster and cohorts are known by the roots of trees, and devices are shown paths
+    lists: Lists = WHOLE
+    extension: Extension | None = None
 
     def __post_init__(self) -> None:
+        self.secure.require_runnable()
         if len(self.roster) < self.secure.smallest_sum:
             raise PlanError(
                 "CH204",
@@ -91,20 +214,7 @@ class Terms:
                 fix="Enrol more devices, or plan for a smaller cohort.",
             )
         secure, codec = self.secure, self.codec
-        if self.trees and (self.hybrid or self.probes):
-            raise PlanError(
-                "CH204",
-                "lists as trees with hybrid keys or probes, for which every device must see all others.",
-                fix=f"Use lists as trees only, or at most {WHOLE_LISTS:,} devices and whole lists.",
-            )
-        if isinstance(self.roster, RosterPart) and not self.trees:
-            raise PlanError("CH204", "a whole list is needed, and only a part of it is known.", fix="Use trees=True.")
-        if self.probes and not secure.self_masked:
-            raise PlanError(
-                "CH204",
-                f"{self.probes} probes with the paper's own protocol, which ends with the uploads.",
-                fix='Use robust = false, or secure_sum = "complete".',
-            )
+        self.lists.check(self)
         if secure.neighbours is not None and secure.neighbours >= secure.smallest_sum:
             raise PlanError(
                 "CH204",
@@ -114,14 +224,12 @@ class Terms:
         # Colluders weigh most in the smallest cohort that may meet, drop-outs in the largest.
         for size in (secure.smallest_sum, secure.cohort):
             require_private(secure, size)
-        if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
+        if (codec.word_bits, codec.cohort) != (secure.modulus_bits, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 
     def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int, state: int = 0) -> "Terms":
         """The terms of the turns that answer a question: every mask is bound to it, and to these terms."""
-        if self.trees:
-            raise PlanError("CH204", "questions need whole lists, and this study has trees.", fix="Ask another study.")
-        alone = replace(self, probes=0, opened_turns=0)  # of a question only the sum is ever seen
+        alone = replace(self, extension=None)  # of a question only the sum is ever seen
         return replace(
             alone, secure=secure, codec=codec, parameters=length, question=question, within=self.digest, state=state
         )
@@ -134,23 +242,13 @@ class Terms:
     @property
     def whole(self) -> Roster:
         """The roster with everybody in it, or CH601 on a device that knows its own part only."""
-        if isinstance(self.roster, RosterPart):
+        if not isinstance(self.roster, Roster):
             raise refused("this device knows its own part of the roster only.", code="CH601")
         return self.roster
 
-    @cached_property
-    def tree(self) -> Tree:
-        """The tree over the whole roster."""
-        return roster_tree(self.whole)
-
     def number_of(self, identity: Identity) -> int:
         """The number of the device with these keys, or CH601."""
-        if isinstance(self.roster, RosterPart):
-            return self.roster.number_of(identity)
-        number = self.numbers.get(identity.id)
-        if number is None or not identity.has_keys_of(self.whole.bundles[number]):
-            raise without_keys_of(identity)
-        return number
+        return self.lists.number_of(self, identity)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -167,29 +265,27 @@ class Terms:
         """What both sides compare: a change of any number, key or version changes it."""
         described = {
             "protocol": VERSION,
-            "secure": asdict(self.secure),
-            # As in a plan: the law only if it is not the usual one, so that older terms keep their digest.
-            "codec": {
-                name: value for name, value in asdict(self.codec).items() if (name, value) != ("law", "gaussian")
-            },
+            "secure": self.secure.described,
+            # As in choral 0.2: with one lane, and the law only if it is not the usual one.
+            "codec": {"lanes": 1}
+            | {name: value for name, value in asdict(self.codec).items() if (name, value) != ("law", "gaussian")},
             "parameters": self.parameters,
             "plan": self.plan,
         }
         if self.question:
             described |= {"question": digest("question", self.question).hex(), "within": self.within.hex()}
-        if self.probes:
-            described |= {"probes": self.probes, "opened_turns": self.opened_turns}
         if self.hybrid:
             described |= {"keys": HYBRID}
-        if self.trees:
-            described |= {"lists": "trees"}
+        described |= self.lists.described
+        if self.extension is not None:
+            described |= self.extension.described
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return digest("terms", text.encode(), self.roster_digest)
 
     @cached_property
     def roster_digest(self) -> bytes:
         """The roster's own digest, or the root of its tree, computed once."""
-        return self.tree.root if self.trees and isinstance(self.roster, Roster) else self.roster.digest
+        return self.lists.roster_digest(self.roster)
 
     @cached_property
     def words(self) -> int:
@@ -214,17 +310,10 @@ class Terms:
     @property
     def records_bytes(self) -> int:
         """The most that the records of one header may take."""
-        answers = ANSWER_BYTES * (self.probes + MOST_WATCHED) if self.probes else 0
+        bonds = self.secure.cohort * (4 + self.bond_bytes)
         offers = len(self.roster) * (4 + OFFER_BYTES) if self.hybrid else 0
-        most = max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers, offers)
-        return max(most, self._members_bytes) if self.trees else most
-
-    @property
-    def _members_bytes(self) -> int:
-        """The most that a device's part of a cohort may take: itself and its neighbours, each with two paths."""
-        levels = (self.enrolled - 1).bit_length() + (self.secure.cohort - 1).bit_length()
-        shown = 1 + (self.secure.cohort - 1 if self.secure.neighbours is None else self.secure.neighbours)
-        return shown * (_MEMBER_BYTES + HASH_SIZE * levels)
+        answers = 0 if self.extension is None else self.extension.records_bytes
+        return max(bonds, offers, answers, self.lists.members_bytes(self))
 
     @cached_property
     def bond_layout(self) -> Struct:
@@ -238,25 +327,14 @@ class Terms:
 
     @cached_property
     def check_bytes(self) -> int:
-        """The size of the check lanes; 0 where they share their words with parameters, and so stay masked."""
-        shown = self.self_masked and self.codec.lanes == 1
-        return CHECKS * ring(self.codec.word_bits).itemsize if shown else 0
+        """The size of the check lanes."""
+        return CHECKS * ring(self.codec.word_bits).itemsize
 
     @property
     def frame_bytes(self) -> int:
         """The most that any message of a round may take, in either direction: what is longer is not read."""
         most = max(self.model_bytes, self.upload_bytes)
         return most_frame_bytes(vector_bytes=most, records_bytes=max(self.records_bytes, QUESTION_BYTES))
-
-    @property
-    def edge_bytes(self) -> int:
-        """The size of a revealed pair key: two keys where masks are directed."""
-        return KEY_SIZE * (2 if self.secure.masks == "directed" else 1)
-
-    @property
-    def self_masked(self) -> bool:
-        """Whether updates carry self masks; the paper's protocol has none."""
-        return self.secure.self_masked
 
 
 @lru_cache(maxsize=4)
@@ -265,36 +343,9 @@ def graph_of(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
     return Graph(ids, context, degree)
 
 
-@lru_cache(maxsize=4)
-def circle_of(size: int, context: bytes, degree: int | None) -> Circle:
-    """The same where devices are known by their positions."""
-    return Circle(size, context, degree)
-
-
 def context_of(terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> bytes:
-    """ctx of a turn: everything that its devices must have seen alike."""
-    if terms.trees:
-        return context_by_root(terms, turn, model, cohort_tree(nonces).root)
-    return round_context(
-        config=terms.digest,
-        roster=terms.roster_digest,
-        round_number=turn.round,
-        attempt=turn.attempt,
-        model=hashlib.sha256(model).digest(),
-        cohort=[(terms.ids[number], nonces[number]) for number in sorted(nonces)],
-    )
-
-
-def context_by_root(terms: Terms, turn: Turn, model: Vector, root: bytes) -> bytes:
-    """The same where lists are trees: a root binds the whole cohort."""
-    return tree_context(
-        config=terms.digest,
-        roster=terms.roster_digest,
-        round_number=turn.round,
-        attempt=turn.attempt,
-        model=hashlib.sha256(model).digest(),
-        cohort=root,
-    )
+    """The ctx of a turn: everything that its devices must have seen alike."""
+    return terms.lists.context(terms, turn, model, nonces)
 
 
 class Cohort:
@@ -313,18 +364,11 @@ class Cohort:
 
     def neighbours(self, number: int) -> tuple[int, ...]:
         """Who shares a mask with this device, ascending."""
-        terms, graph = self.terms, self._graph
-        if isinstance(graph, Circle):
-            return tuple(self.numbers[position] for position in graph.neighbours(self.places[number]))
-        return tuple(terms.numbers[id] for id in graph.neighbours(terms.ids[number]))
+        return self._graph(number)
 
     @cached_property
-    def _graph(self) -> Graph | Circle:
-        """Who is whose neighbour: by ids where everybody sees the whole list, by positions where lists are trees."""
-        degree = self.terms.secure.neighbours
-        if self.terms.trees:
-            return circle_of(len(self), self.context, degree)
-        return graph_of(tuple(self.terms.ids[number] for number in self.numbers), self.context, degree)
+    def _graph(self) -> Callable[[int], tuple[int, ...]]:
+        return self.terms.lists.graph(self)
 
     def bundle(self, number: int) -> Bundle:
         """The card of a device."""
@@ -339,14 +383,45 @@ class Cohort:
         return self.places[number] + 1
 
 
-def whole_cohort(terms: Terms, message: Omega, model: Vector, number: int, nonce: bytes) -> Cohort:
-    """The cohort of OMEGA as the device of this number and ν may take part in it, or CH600, CH604 or CH605."""
-    secure = terms.secure
-    nonces = unpack(message.cohort, NONCE_BYTES, most=secure.cohort)
-    if len(nonces) < secure.smallest_sum:
-        raise refused(f"a cohort of {len(nonces)}, the plan needs {secure.smallest_sum}.")
-    if max(nonces) >= terms.enrolled:
-        raise refused("a cohort with devices that are not enrolled.")
-    if nonces.get(number) != nonce:
-        raise refused("a cohort without this device as it announced itself.", code="CH604")
-    return Cohort(terms, message.turn, nonces, context_of(terms, message.turn, model, nonces))
+class Bond(NamedTuple):
+    """A device's commitment about one neighbour: a share sealed for it, and fingerprints of three keys of the turn.
+
+    Both ends of a pair derive the same keys, so their fingerprints agree, or one of them lies. From then on a false
+    key, envelope or share contradicts what its sender itself has committed to.
+
+    `edge` is of the pair's mask key, `gives` of the key to this envelope, `takes` of the key to the neighbour's.
+    `checks` is what this device adds to its check lanes for the neighbour's sake.
+    """
+
+    envelope: bytes
+    edge: bytes
+    gives: bytes
+    takes: bytes
+    checks: bytes
+
+    @classmethod
+    def of(cls, terms: Terms, pair: PairSecret, mask: Mask, context: bytes, envelope: bytes) -> Self:
+        """The honest bond of a device with the other end of a pair."""
+        return cls(
+            envelope=envelope,
+            edge=fingerprint(mask.key, context),
+            gives=fingerprint(envelope_key(pair.seals, context), context),
+            takes=fingerprint(envelope_key(pair.opens, context), context),
+            checks=check_words(terms, mask).tobytes(),
+        )
+
+    @classmethod
+    def read(cls, terms: Terms, data: bytes) -> Self:
+        """The bond in a record."""
+        return cls._make(terms.bond_layout.unpack(data))
+
+    @classmethod
+    def read_all(cls, terms: Terms, data: bytes, expected: set[int]) -> dict[int, Self]:
+        """The bonds of an upload, one for each neighbour, or CH600."""
+        records = unpack_for(data, terms.bond_bytes, expected)
+        return {number: cls.read(terms, record) for number, record in records.items()}
+
+
+def check_words(terms: Terms, mask: Mask) -> Words:
+    """The two words that a mask adds to the check lanes."""
+    return mask_words(mask, terms.codec.word_bits, terms.parameters, CHECKS)

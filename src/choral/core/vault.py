@@ -15,10 +15,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from choral.core import durable
+from choral.core import sealed
 from choral.core.errors import ConfigError, StorageError, TrustError
+from choral.core.keys import Chains
 from choral.core.messages import Digest, Turn
-from choral.core.ratchet import Chains
 
 # Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
 # since 5 it has chains of keys, since 6 it keeps the roots of cohorts, since 7 the counter of the server's frames.
@@ -26,6 +26,7 @@ VERSION = 7
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
+MOST_ROOTS = 4096  # of cohorts, kept to be compared with those of other devices
 GROWTH = 2**16  # bytes by which a memory may grow in a turn, beyond the keys with its peers: a root, a receipt
 _ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
@@ -81,11 +82,7 @@ class Store(Protocol):
 
 @dataclass
 class MemoryStore:
-    """Bytes that outlive a device's object but not the process: for rehearsals and tests.
-
-    >>> MemoryStore(b"kept").read()
-    b'kept'
-    """
+    """Bytes that outlive a device's object but not the process: for rehearsals and tests."""
 
     data: bytes = field(default=b"", repr=False)
 
@@ -128,12 +125,12 @@ class FileStore:
         """Replace the file: a new one is on the disk before the old name points at it."""
         with self._or_refused():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            durable.replace(self.path, data, mode=0o600)
+            sealed.replace(self.path, data, mode=0o600)
 
     @contextlib.contextmanager
     def room(self, size: int) -> Iterator[Callable[[bytes], None]]:
         """What writes up to so many bytes, for which there is room on the disk by now."""
-        with self._or_refused(), durable.room(self.path, size, mode=0o600) as put:
+        with self._or_refused(), sealed.room(self.path, size, mode=0o600) as put:
             yield put
 
     @contextlib.contextmanager

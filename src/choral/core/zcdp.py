@@ -1,22 +1,16 @@
-"""Zero-concentrated differential privacy: a Gaussian mechanism and the ways from ρ to (ε, δ) and back.
+"""From ρ, μ and Rényi divergences to (ε, δ): what the curve of a Gaussian says, and what moments prove.
 
 Pure floats in log space, so that ε from 1e-6 to 1e4 and δ from 1e-300 to 0.5 come out right without any library.
 """
 
 import math
-from typing import Literal
+from collections.abc import Callable
 
 from choral.core.errors import PlanError
-from choral.core.plan import require_number, require_one_of
-from choral.core.roots import root
-
-Conversion = Literal["paper", "optimal", "exact"]
-CONVERSIONS: tuple[Conversion, ...] = ("paper", "optimal", "exact")
-
+from choral.core.plan import require_number
 
 # Where the conversions are right to nine digits and more; the ends are far beyond use.
 SMALLEST_DELTA, LARGEST_DELTA = 1e-300, 0.999999
-_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-12, 1e12
 
 
 def require_delta(delta: object) -> float:
@@ -31,56 +25,21 @@ def require_delta(delta: object) -> float:
     return number
 
 
-def gaussian(*, sensitivity: float, noise: float) -> float:
-    """ρ = Δ²/2σ² of a Gaussian mechanism (Lemma 1).
-
-    >>> gaussian(sensitivity=2.0, noise=2.0)
-    0.5
-    """
-    ratio = require_number("sensitivity", sensitivity) / require_number("noise", noise)
-    return 0.5 * ratio * ratio
-
-
-def convert(*, rho: float, delta: float, conversion: Conversion = "optimal") -> float:
-    """ε of ρ-zCDP at δ: `paper` (Lemma 3), `optimal` (Canonne, Kamath, Steinke 2020), `exact` (Gaussians only).
-
-    >>> [round(convert(rho=0.5, delta=1e-5, conversion=name), 4) for name in CONVERSIONS]
-    [5.2985, 4.7284, 4.3772]
-    """
-    rho, delta = require_number("rho", rho, closed=True), require_delta(delta)
-    require_one_of("conversion", conversion, CONVERSIONS)
-    if rho == 0:
-        return 0.0
-    if conversion == "paper" or rho > 1e20:  # where the conversions agree to nine digits, and this one is the largest
-        return rho + 2 * math.sqrt(rho * -math.log(delta))
-    rho = max(rho, 1e-290)  # below that, numbers lose their digits
-    return _optimal_epsilon(rho, delta) if conversion == "optimal" else gdp_epsilon(math.sqrt(2 * rho), delta)
-
-
-def rho_for(*, epsilon: float, delta: float, conversion: Conversion = "optimal") -> float:
-    """The largest ρ that stays within (ε, δ); the inverse of `convert`.
-
-    >>> round(convert(rho=rho_for(epsilon=2.0, delta=1e-5), delta=1e-5), 9)
-    2.0
-    """
-    epsilon, delta = require_number("epsilon", epsilon), require_delta(delta)
-    require_one_of("conversion", conversion, CONVERSIONS)
-    if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON:
-        raise PlanError("CH200", f"epsilon = {epsilon:g}.", fix="Must be from 1e-12 to 1e12.")
-    if conversion == "paper":
-        log_inverse = -math.log(delta)
-        return (epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))) ** 2
-    if conversion == "optimal":
-        return _optimal_rho(epsilon, delta)
-    mu = gdp_mu(epsilon, delta)
-    return 0.5 * mu * mu
-
-
 # Optimal conversion: ε = inf over α = 1+u of ρα + (ln 1/δ − ln α)/(α−1) + ln(1−1/α). Its derivative in α vanishes
 # exactly where ρu² + ln(1+u) = ln 1/δ, monotone in u; there ε = ρ(1+2u) − ln(1+1/u). Any u gives a valid bound.
 
 
-def _optimal_epsilon(rho: float, delta: float) -> float:
+def epsilon_of_rho(rho: float, delta: float) -> float:
+    """ε of ρ-zCDP at δ by the optimal conversion (Canonne, Kamath, Steinke 2020).
+
+    >>> round(epsilon_of_rho(0.5, 1e-5), 4)
+    4.7284
+    """
+    if rho == 0:
+        return 0.0
+    if rho > 1e20:  # where all conversions agree to nine digits, and this one, of Lemma 3, is the largest
+        return rho + 2 * math.sqrt(rho * -math.log(delta))
+    rho = max(rho, 1e-290)  # below that, numbers lose their digits
     target = -math.log(delta)
     high = math.sqrt(target / rho)
     # In ln u, since u spans from 1e-300 to 1e300.
@@ -90,22 +49,6 @@ def _optimal_epsilon(rho: float, delta: float) -> float:
     u = math.exp(root(lambda t: rho * math.exp(2 * t) + math.log1p(math.exp(t)) - target, low, math.log(high)))
     epsilon = rho * (1 + u) + (target - math.log1p(u)) / u - math.log1p(1 / u)
     return max(0.0, epsilon)
-
-
-def _optimal_rho(epsilon: float, delta: float) -> float:
-    target = -math.log(delta)
-
-    def excess(t: float) -> float:
-        u = math.exp(t)
-        return (target - math.log1p(u)) / u * (2 + 1 / u) - math.log1p(1 / u) - epsilon
-
-    # At ln(1+u) = ln 1/δ the excess is −ln(1+1/u) − ε < 0; it grows without bound as u falls.
-    high = math.log(math.expm1(target)) if target < 700 else target
-    low = high - 1.0
-    while excess(low) <= 0:
-        low -= 1.0
-    u = math.exp(root(excess, low, low + 1.0))
-    return (target - math.log1p(u)) / u / u
 
 
 def gdp_log_delta(epsilon_over_mu: float, mu: float) -> float:
@@ -154,18 +97,61 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return mu * root(lambda ratio: gdp_log_delta(ratio, mu) - log_delta, low, high)
 
 
-def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest μ whose exact (ε, δ) curve passes below this point.
+def best_epsilon(divergence: Callable[[float], float], delta: float, *, whole_orders: bool = False) -> float:
+    """The least ε that any Rényi order proves at δ (Canonne, Kamath, Steinke 2020, Proposition 12).
 
-    >>> round(gdp_mu(1.0, 0.12693673750664397), 9)
-    1.0
+    >>> round(best_epsilon(lambda order: 0.5 * order, 1e-5), 4)
+    4.7284
     """
-    log_delta = math.log(delta)
-    reach = math.sqrt(-2 * log_delta)
-    low = 2 * epsilon / (math.sqrt(reach * reach + 2 * epsilon) + reach)  # where a = √(2 ln 1/δ)
-    high = low
-    while gdp_log_delta(epsilon / high, high) < log_delta:
-        high *= 2
-    if high == low:
-        low /= 2
-    return root(lambda mu: gdp_log_delta(epsilon / mu, mu) - log_delta, low, high)
+    log_inverse = -math.log(delta)
+
+    if not divergence(2.0) < 1e290:
+        return math.inf
+
+    def bound(t: float) -> float:
+        shift = math.exp(t)  # the order less 1, which a float that is near 1 would lose
+        if whole_orders:
+            shift = max(1.0, math.floor(shift + 0.5))
+        order = 1 + shift
+        return divergence(order) + (log_inverse - math.log(order)) / shift - math.log1p(1 / shift)
+
+    # Each order alone is sound. The search starts around the one that would suit a Gaussian, and goes far beyond it.
+    start = 0.5 * math.log(2 * log_inverse / max(divergence(2.0), 1e-290))
+    best = min((start - 4 + 0.5 * k for k in range(33)), key=bound)
+    width = 0.5
+    while width > 1e-4:
+        width /= 2
+        best = min((best - width, best, best + width), key=bound)
+    return max(0.0, bound(best))
+
+
+def root(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-15) -> float:
+    """The zero of a monotone function between low and high, to a relative tolerance (Ridders 1979).
+
+    >>> round(root(lambda x: x * x - 2, 1, 2), 12)
+    1.414213562373
+    """
+    at_low, at_high = function(low), function(high)
+    if at_low == 0 or at_high == 0:
+        return low if at_low == 0 else high
+    if (at_low > 0) == (at_high > 0):
+        raise ValueError("no change of sign in the bracket")
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        at_middle = function(middle)
+        scale = math.sqrt(at_middle * at_middle - at_low * at_high)
+        if at_middle == 0 or scale == 0:
+            return middle
+        point = middle + (middle - low) * math.copysign(at_middle, at_low * at_middle) / scale
+        at_point = function(point)
+        if at_point == 0:
+            return point
+        for x, value in sorted(((middle, at_middle), (point, at_point))):
+            if (value > 0) == (at_low > 0):
+                low, at_low = max(low, x), value
+            elif x <= high:
+                high, at_high = x, value
+                break
+        if high - low <= tolerance * max(abs(low), abs(high)):
+            break
+    return 0.5 * (low + high)

@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__
-from choral.backends import relay
-from choral.backends.pauses import Pauses
+from choral.backends import local_socket
+from choral.backends.connecting import Pauses
 from choral.config import read_text
-from choral.core.device import Device
-from choral.core.end_of_run import SignedEnd
-from choral.core.envelope import REQUEST_HEAD, Listener, answered
+from choral.core.device import Device, Prepare, Prepared, Respondent
 from choral.core.errors import ChoralError, DeploymentError, LedgerError, TrainingError, TrustError
-from choral.core.findings import signed_refusal
 from choral.core.keys import Identity
 from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream
@@ -38,7 +35,7 @@ from choral.core.messages import (
     encode,
     is_about_a_question,
 )
-from choral.core.respondent import Prepare, Prepared, Respondent
+from choral.core.signed import REQUEST_HEAD, Listener, SignedEnd, answered, signed_refusal
 from choral.core.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.deploy.certificates import check_dates
 from choral.deploy.home import AUTHORITY, LOG, NODE_KEY, Approval, Home, check_table, reserve_in
@@ -162,10 +159,10 @@ class Agent:
     def answer(self, request: bytes | bytearray) -> Vector:
         """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
         kind, asked = request[:1], memoryview(request)[1:]
-        if kind == relay.HELLO:
+        if kind == local_socket.HELLO:
             self._note_wait(bytes(asked[: _MOST_DIGITS + 1]))
             return self.name.encode()
-        if kind != relay.FRAME:
+        if kind != local_socket.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
         try:
@@ -281,7 +278,7 @@ class Agent:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
         if self.ledger.balance.charges_of(self.study.run_name, round_number) >= MOST_CHARGED:
             raise another_charge(round_number, MOST_CHARGED)
-        self.ledger.balances.check(self._next_charge(round_number, attempt))
+        self.ledger.balance.check(self._next_charge(round_number, attempt))
         with self.device.vault.room():
             pass  # who can't write a turn down says so before others are charged for it
 
@@ -291,10 +288,10 @@ class Agent:
         self.journal.note("charged", round=round_number, attempt=attempt)  # ε is composed where somebody asks for it
         return receipt
 
-    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:
+    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = local_socket.NO_UNIX_SOCKETS) -> None:
         """Answer at the home's socket until asked to stop."""
-        most = len(relay.FRAME) + REQUEST_HEAD + self.study.frame_bytes
-        relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
+        most = len(local_socket.FRAME) + REQUEST_HEAD + self.study.frame_bytes
+        local_socket.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
 
     def __enter__(self) -> Self:
         return self
@@ -312,7 +309,7 @@ def _no_questions(_question: bytes) -> Prepared:
 def answers(home: Home, *, timeout: float = 2.0) -> bool:
     """Whether the home's agent is there."""
     try:
-        return relay.ask(home.socket, relay.HELLO, timeout=timeout) == home.joined.name.encode()
+        return local_socket.ask(home.socket, local_socket.HELLO, timeout=timeout) == home.joined.name.encode()
     except ChoralError:
         return False
 

@@ -19,19 +19,20 @@ from typing import Self
 import msgspec
 
 from choral import config
-from choral.accounting.calibrate import within_draws
-from choral.core.costs import NO_LIMIT, Costs, spare_uploads
+from choral.accounting.costs import NO_LIMIT, Costs, spare_uploads
+from choral.accounting.ledger_statement import terms_of
+from choral.accounting.proofs import rounds_each
+from choral.accounting.reserves import within_draws
+from choral.accounting.words import seen_by, words_of
 from choral.core.display import figures_up, up
 from choral.core.errors import LedgerError, StorageError, TableError, TrustError
 from choral.core.events import epsilon_of
-from choral.core.exposure import rounds_each
+from choral.core.exposure import ADJACENCY, EVERYONE, SUMS
 from choral.core.keys import digest, safety_number
-from choral.core.ledger import Balances, Ledger
-from choral.core.mechanisms import mechanism_of
+from choral.core.ledger import Balance, Ledger
 from choral.core.plan import Budget
 from choral.core.printable import count
 from choral.core.private_sums import RULE
-from choral.core.rules import ADJACENCY, EVERYONE, seen_by
 from choral.core.vault import Vault
 from choral.deploy.home import (
     APPROVAL,
@@ -178,12 +179,12 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
             f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
             _way_out(held.costs.spent(0, planned + spare_uploads(planned), delta), planned),
         )
-    balances = balances_under(policy.budget, policy.epsilon_sum, home.ledger_path, device=home.joined.name)
-    balance, terms = balances.everyone, study.terms
+    balance = balance_under(policy.budget, policy.epsilon_sum, home.ledger_path, device=home.joined.name)
+    terms = study.terms
     spent, began = balance.reserved, home.passes_began(study, held, balance.charges)
-    spent_of_sums = 0.0 if policy.epsilon_sum is None else balances.sums.reserved
-    before = balance.terms  # of what earlier studies took: neighbours may differ in something else there
-    reserve_in(balances, study, held.costs, began=began)
+    spent_of_sums = 0.0 if policy.epsilon_sum is None else balance.against(SUMS).reserved
+    before = terms_of(balance)  # of what earlier studies took: neighbours may differ in something else there
+    reserve_in(balance, study, held.costs, began=began)
     uploads = balance.uploads_of(study.run_name)
     return SimpleNamespace(
         study=study.file.name,
@@ -213,7 +214,7 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
         adversary=by.adversary,
         law=study.plan.law,
         noise=study.plan.noise,
-        noise_on=mechanism_of(study.plan).noise_on,
+        noise_on=words_of(study.plan).noise_on,
         delta=delta,
         epsilon_a_round=epsilon_of([held.costs.event(0, 0)], delta),
         epsilon_planned=cost,
@@ -239,9 +240,9 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
 
 def _check_spare(home: Home, study: Agreement, policy: Policy, held: Holdings) -> None:
     """Nothing, or CH413 where the limits have no room for attempts that fail."""
-    balances = balances_under(policy.budget, policy.epsilon_sum, home.ledger_path, device=home.joined.name)
-    reserve_in(balances, study, held.costs, began=home.passes_began(study, held, balances.everyone.charges))
-    check_spare(balances, study, held.costs, home.ledger_path)
+    balance = balance_under(policy.budget, policy.epsilon_sum, home.ledger_path, device=home.joined.name)
+    reserve_in(balance, study, held.costs, began=home.passes_began(study, held, balance.charges))
+    check_spare(balance, study, held.costs, home.ledger_path)
 
 
 def _no_longer_shown(what: str, where: Path) -> TrustError:
@@ -263,33 +264,35 @@ def _way_out(cost: float, planned: int) -> str:
 # The limits of an approval
 
 
-def balances_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, device: str) -> Balances:
-    """A ledger's balances as they would be under these limits, in memory; empty where there is no ledger yet."""
+def balance_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, device: str) -> Balance:
+    """A ledger's balance as it would be under these limits, in memory; empty where there is no ledger yet."""
     if not ledger.exists():
-        return Balances(device=device, limit=limit, sum_epsilon=sum_epsilon)
-    balances = Ledger.read(ledger).balances
-    balances.adopt()
-    balances.set_limit(limit, sum_epsilon)
-    return balances
+        return Balance(device=device, limit=limit, sum_epsilon=sum_epsilon)
+    balance = Ledger.read(ledger).balance
+    balance.adopt()
+    balance.set_limit(limit, sum_epsilon)
+    return balance
 
 
-def check_spare(balances: Balances, study: Agreement, costs: Costs, ledger: Path) -> None:
+def check_spare(balance: Balance, study: Agreement, costs: Costs, ledger: Path) -> None:
     """Nothing, or CH413 where limits pay for the planned rounds of a new study and for too few attempts that fail.
 
-    `balances` have reserved the study by now; `ledger` is the file that they were read from.
+    `balance` has reserved the study by now; `ledger` is the file that it was read from.
     """
     planned, run = rounds_each(study.plan), study.run_name
-    wanted, spare = spare_uploads(planned), balances.everyone.uploads_of(run) - planned
-    if spare >= wanted or balances.everyone.charges_of(run):
+    wanted, spare = spare_uploads(planned), balance.uploads_of(run) - planned
+    if spare >= wanted or balance.charges_of(run):
         return
-    everyone, sums = balances.everyone, balances.sum_epsilon
-    free = balances_under(
-        replace(everyone.limit, epsilon=NO_LIMIT), None if sums is None else NO_LIMIT, ledger, device=everyone.device
+    free = balance_under(
+        replace(balance.limit, epsilon=NO_LIMIT),
+        None if balance.sum_epsilon is None else NO_LIMIT,
+        ledger,
+        device=balance.device,
     )
     reserve_in(free, study, costs, most=planned + wanted)
-    limits = f"--max-epsilon {up(free.everyone.reserved)}"
-    if sums is not None:
-        limits += f" --max-epsilon-sum {up(free.sums.reserved)}"
+    limits = f"--max-epsilon {up(free.reserved)}"
+    if balance.sum_epsilon is not None:
+        limits += f" --max-epsilon-sum {up(free.against(SUMS).reserved)}"
     raise LedgerError(
         "CH413",
         f"the limit pays for the {count(planned, 'planned round')} and {count(spare, 'failed attempt')}, "

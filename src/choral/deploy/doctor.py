@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from choral.backends.proxies import proxy_for
+from choral.backends.connecting import proxy_for
 from choral.config import read_text
 from choral.core.errors import ChoralError, DeploymentError
 from choral.core.printable import count

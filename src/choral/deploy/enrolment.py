@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -177,7 +177,7 @@ def study_of(
         server_key=server_key,
         job=job.text,
         plan=plan.to_dict(),
-        secure_sum=asdict(secure),
+        secure_sum=secure.described,
         devices=sorted(devices, key=lambda device: device.id),
     )
     check_names(file, job)

@@ -15,17 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.costs import Costs, most_uploads
+from choral.accounting.proofs import rounds_each
 from choral.config import BUILT_IN
-from choral.core.chain import Receipt
-from choral.core.costs import Costs, most_uploads
-from choral.core.end_of_run import END
 from choral.core.errors import ConfigError, StorageError, TableError, TrustError
-from choral.core.exposure import rounds_each
-from choral.core.hybrid import HYBRID, available, require_available
-from choral.core.keys import Identity, check_name
-from choral.core.ledger import Balances, Charge, Ledger, Reservation
+from choral.core.keys import HYBRID, Identity, available, check_name, require_available
+from choral.core.ledger import Balance, Charge, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.printable import count
+from choral.core.sealed import Receipt
+from choral.core.signed import END
 from choral.core.vault import FileStore, Memory, Vault
 from choral.deploy.certificates import fingerprint, host_of, node_key
 from choral.deploy.ownership import check_owner, check_ways, keep, keep_json, private
@@ -224,8 +223,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
-        if not secure.self_masked:
-            raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if not secure.lying and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
         if study.job.privacy.against != "everyone" and self.epsilon_sum is None:
@@ -391,7 +388,7 @@ SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, pe
 
 
 def reserve_in(
-    book: Balances | Ledger,
+    book: Balance | Ledger,
     study: Agreement,
     costs: Costs,
     *,
@@ -405,21 +402,20 @@ def reserve_in(
     pass, which costs more than going on. CH401 where the limit does not pay for the planned uploads; unless they are
     `needed`, as many as it pays for. `most` is how many uploads the study may make, if not the usual allowance.
     """
-    balances = book if isinstance(book, Balances) else book.balances
-    for plan in balances.everyone.open_plans:
+    balance = book if isinstance(book, Balance) else book.balance
+    for plan in balance.open_plans:
         if plan not in (study.run_name, plan_of_questions(study.run_name)):
             book.release(plan)
     if costs.questions is not None:  # first: the allowance for rounds that fail takes what is left
         reserve_questions(book, costs.questions, study.run_name)
-    if more := _missing(balances, study, costs, began=began, needed=needed, most=most):
+    if more := _missing(balance, study, costs, began=began, needed=needed, most=most):
         book.reserve(more)
 
 
 def _missing(
-    balances: Balances, study: Agreement, costs: Costs, *, began: int, needed: bool, most: int | None
+    balance: Balance, study: Agreement, costs: Costs, *, began: int, needed: bool, most: int | None
 ) -> Reservation | None:
     """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
-    balance = balances.everyone
     planned, made = rounds_each(study.plan), balance.charges_of(study.run_name)
     most = most_uploads(planned) if most is None else most
     if made >= most:
@@ -435,11 +431,11 @@ def _missing(
     if not wanted:
         return None
     missing = all_of_them.only(wanted)
-    count = balances.affordable(missing)
+    count = balance.affordable(missing)
     if needed and count < planned_ones:
         whole = missing.first(planned_ones)
-        if not balances.within(whole, slack=SLACK):
-            balances.admissible(whole)  # says CH401, with the figures
+        if not balance.within(whole, slack=SLACK):
+            balance.admissible(whole)  # says CH401, with the figures
     return missing.first(count) if count else None
 
 

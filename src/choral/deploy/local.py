@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from choral import config
+from choral.accounting.costs import most_uploads
 from choral.accounting.ledger_statement import statement_of
+from choral.accounting.proofs import rounds_each
 from choral.config.toml import to_toml
-from choral.core.costs import most_uploads
 from choral.core.errors import ConfigError, DeploymentError
-from choral.core.exposure import rounds_each
 from choral.core.ledger import Ledger
 from choral.deploy import services
 from choral.deploy.agent import answers

@@ -13,12 +13,12 @@ import msgspec
 from choral.core.errors import TrustError
 from choral.core.keys import Bundle, Identity, safety_number
 from choral.core.messages import Turn
-from choral.core.roster_tree import require_enrolled
 from choral.core.terms import Terms
 from choral.core.vault import Memory
 from choral.deploy.home import Home
 from choral.record import STUDY, converted, read_json
 from choral.run.agreement import Agreement
+from choral.trees.merkle import require_enrolled, roster_tree
 
 FILE = "roots.json"
 
@@ -44,13 +44,13 @@ class RootLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The signed roots that a device keeps; CH601 if the terms' roster does not hold its keys."""
         identity = Identity(memory.id, memory.secret)
         number = terms.number_of(identity)
-        card = terms.whole.bundles[number]
+        card, tree = terms.whole.bundles[number], roster_tree(terms.whole)
         unsigned = cls(
             terms=terms.digest.hex(),
-            roster=terms.tree.root.hex(),
+            roster=tree.root.hex(),
             enrolled=terms.enrolled,
             number=number,
-            path=terms.tree.path(number).hex(),
+            path=tree.path(number).hex(),
             id=card.id,
             identity=card.identity.hex(),
             agreement=card.agreement.hex(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from choral.config import read_text
 from choral.core.errors import DeploymentError
-from choral.core.hybrid import require_available
+from choral.core.keys import require_available
 from choral.deploy.agent import FLOWER, LOOK
 from choral.deploy.certificates import check_dates, host_of, speaks_with
 from choral.deploy.enrolment import CERTIFICATE, KEY, SPEAKS

@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 from choral import federation
 from choral.backends.wire import Carrier, Connected, Spoken, Wire
 from choral.config import read_text
-from choral.core.end_of_run import Closing
-from choral.core.envelope import Speaker
 from choral.core.errors import CODES, ChoralError, DeploymentError, NotReadyError, RunError, StorageError
-from choral.core.findings import Findings
 from choral.core.messages import (
     REASON_BYTES,
     Close,
@@ -33,6 +30,7 @@ from choral.core.messages import (
     encode,
     malformed,
 )
+from choral.core.signed import Closing
 from choral.core.terms import MOST_CHARGED, Terms
 from choral.deploy.agent import FLOWER
 from choral.deploy.asking import WaitingQuestions
@@ -57,6 +55,9 @@ from choral.run.folder import (
 from choral.run.guard import Guard
 from choral.run.places import Opened, Place, more_often
 from choral.run.runs import Run
+from choral.server.findings import Findings
+from choral.server.round import Round
+from choral.server.speaker import Speaker
 
 
 class Presence(TypedDict):
@@ -415,9 +416,11 @@ class Deployed(Place):
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
-            inquiry = None if self.guard is None else self.guard.inquiry(turn)
-            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), inquiry=inquiry)
-            self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
+            probing = None if self.guard is None else self.guard.probing(turn)
+            round_of = Round if probing is None else probing.round
+            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), round_of=round_of)
+            if self.guard is not None and probing is not None:
+                self.probed = self.guard.noted(probing, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
             self.spoilt = opened.spoilt

@@ -26,7 +26,7 @@ from choral.front.trained import Trained as Trained
 from choral.learning import models
 from choral.output.logs import RunLog
 from choral.record import traits
-from choral.report.answers import plot
+from choral.report.questions import plot
 from choral.run import runs
 from choral.run.folder import RunFolder
 from choral.run.inquiry import AskedAnswer, Inquiry, begun, begun_with, gone_on, made
@@ -81,7 +81,6 @@ class SettingsByName(TypedDict, total=False):
     colluders: int | None
     participation: Participation | None
     secure_sum: SumKind | None
-    packed: bool | None
     robust: bool | None
     deadline: float | None
     server: StepName | None

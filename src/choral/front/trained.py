@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from choral import config
 from choral.core.errors import ConfigError
-from choral.report import charts, page, parts, words
-from choral.report.markup import Markup, element, together
+from choral.report import charts, page, report_page, words
+from choral.report.markup import Markup, element, table, together
 from choral.run.breakdown import SITE, GroupFigures, by_column, by_site, by_table
 from choral.run.folder import write_whole
 from choral.run.result import Result
@@ -56,7 +56,7 @@ class Breakdown(Sequence[GroupFigures]):
     def _repr_html_(self) -> str:
         names = list(dict.fromkeys(name for row in self.rows for name in row))
         cells = [[_shown(row.get(name, "")) for name in names] for row in self.rows]
-        return str(parts.table(names, cells))
+        return str(table(names, cells))
 
 
 def _shown(value: object) -> str:
@@ -79,7 +79,7 @@ class Trained(Result):
 
     def plot(self, path: str | Path | None = None) -> Picture:
         """How good the model was after each round, with the lines that it is compared with; also as a file."""
-        chart = parts.merit_curve(self.record)
+        chart = report_page.merit_curve(self.record)
         if chart is None:
             raise ConfigError("CH111", "no round was evaluated.", fix="Keep test above 0 in [data].")
         picture = Picture(svg=charts.alone(chart))
@@ -118,11 +118,11 @@ class Trained(Result):
 
     def _repr_html_(self) -> str:
         kind, meaning = words.label(self.record)
-        chart = parts.merit_curve(self.record)
+        chart = report_page.merit_curve(self.record)
         lines = [element("p", element("strong", kind), f" {meaning}")]
         if self.test:
             lines.append(element("p", words.measured(self.record.finished)))
-        lines.append(parts.claims_table(self.record))
+        lines.append(report_page.claims_table(self.record))
         if chart is not None:
             lines.append(element("div", Markup(charts.alone(chart)), style="max-width: 30rem"))
         return str(together(*lines))

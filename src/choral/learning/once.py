@@ -18,7 +18,7 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.core.errors import PlanError, TrainingError
-from choral.core.mechanisms.noise_once import CONVEX, MARGIN
+from choral.core.mechanisms import CONVEX, MARGIN
 from choral.core.plan import MOST_ROUNDING, Plan, require_number, require_whole
 from choral.learning import streams
 from choral.learning.batches import EMPTY, drawer_of

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Unpack
 
-from choral.accounting.calibrate import spendable
-from choral.core.mechanisms import mechanism_of, with_secure_sum
+from choral.accounting.proofs import with_secure_sum
+from choral.accounting.reserves import spendable
+from choral.core.exposure import adjacency_of
 from choral.core.plan import Against, Budget, Plan, require_company
-from choral.core.rules import adjacency_of
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.on_sums import advice_on_sums
 from choral.planner.options import (
@@ -21,6 +21,7 @@ from choral.planner.options import (
     once_option,
     one_step_option,
     option,
+    other_sampling,
     solved,
 )
 from choral.planner.reasons import Choice, advice, choices
@@ -165,7 +166,7 @@ def _one_step(task: PlanningTask, *, alone: bool) -> Option | None:
 def _other_sampler(task: PlanningTask, chosen: Option) -> Option | None:
     """The chosen plan with the other way to draw batches, or None where every batch is all rows, or whole noise."""
     plan = chosen.plan
-    sampling = mechanism_of(plan).other_sampling
+    sampling = other_sampling(plan)
     if plan.batch == plan.rows or sampling is None:
         return None
     return solved(task, f"the same by {sampling}", chosen.against, replace(plan, sampling=sampling))

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from choral.accounting.calibrate import spendable
-from choral.core.mechanisms.noise_once import CONVEX, MARGIN
+from choral.accounting.conversions import rho_for
+from choral.accounting.reserves import spendable
+from choral.core.mechanisms import CONVEX, MARGIN
 from choral.core.plan import Budget
-from choral.core.zcdp import rho_for
 
 # Chosen on made-up tables of many shapes (decisions 0030, 0035, 0046 and 0055, which says where real ones had a say).
 # Rounds of every device: between them noise is damped, and over the later half of them it evens out. They cost traffic

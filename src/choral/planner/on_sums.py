@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from choral.accounting.conversions import gdp_mu
 from choral.core.plan import Against, Budget, SecureSum
-from choral.core.zcdp import gdp_mu
 from choral.planner.task import PlanningTask
 
 CELLS = 24  # of a number in an additive model

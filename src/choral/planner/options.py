@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-from choral.accounting.calibrate import calibrated, most_draws, most_rounds, spendable
+from choral.accounting.calibrate import calibrated, most_rounds
+from choral.accounting.proofs import Loss, against_everyone, with_secure_sum
+from choral.accounting.reserves import most_draws, spendable
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposure
-from choral.core.mechanisms import MECHANISMS, against_everyone, with_secure_sum
-from choral.core.plan import Against, Plan
-from choral.core.rules import Loss, adjacency_of
+from choral.core.exposure import Exposure, adjacency_of
+from choral.core.mechanisms import PARTITION, POISSON, Mechanism, mechanism_of
+from choral.core.plan import Against, Plan, Sampling
 from choral.planner.many_weights import many_weights_numbers
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
@@ -199,11 +200,16 @@ def _check_given_noise(task: PlanningTask, needed: Exposure, against: Against) -
     raise unreachable(task, f"noise = {task.noise:g}", reached, " or ".join(ways))
 
 
+def other_sampling(plan: Plan) -> Sampling | None:
+    """The other way to draw batches for the same noise, where both are proved."""
+    ways: dict[Mechanism, Sampling] = {POISSON: "partition", PARTITION: "poisson"}
+    return ways.get(mechanism_of(plan))
+
+
 def unreachable(task: PlanningTask, given: str, reached: float, ways: str) -> PlanError:
     """CH201: what can't be had, what can, and which change would reach it."""
     trusted = task.against == "server and colluders"  # which of its law's mechanisms a plan will have is still open
-    possible = (one.planned for one in MECHANISMS if one.law == task.draft.law)
-    rule = " or ".join(sorted({rules[trusted] for rules in possible if rules}))
+    rule = " or ".join(("S2" if trusted else "S1", "S5", "S7") if task.draft.gaussian else ("S6", "S7"))
     return PlanError(
         "CH201",
         f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {figures_up(reached)} "

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from choral.accounting.calibrate import spendable
+from choral.accounting.proofs import Loss, with_secure_sum
+from choral.accounting.reserves import spendable
+from choral.accounting.words import words_of
 from choral.core.display import figures_up
-from choral.core.mechanisms import mechanism_of, with_secure_sum
 from choral.core.plan import Plan
-from choral.core.rules import Loss
-from choral.planner.options import Option
+from choral.planner.options import Option, other_sampling
 from choral.planner.task import PlanningTask
 
 Row = tuple[str, str, str, str]  # the fields of a Choice
@@ -139,16 +139,16 @@ def _law(plan: Plan) -> tuple[Row, ...]:
 
 
 def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
-    mechanism = mechanism_of(chosen.plan)
-    if mechanism.other_sampling is None:
-        return mechanism.why_batches, "Batches of all rows need the least noise."
+    words = words_of(chosen.plan)
+    if other_sampling(chosen.plan) is None:
+        return words.why_batches, "Batches of all rows need the least noise."
     if other is None:
         return (
             "every step uses all rows, so how they are drawn makes no difference.",
             "Smaller batches would make it matter.",
         )
     ratio = other.plan.noise / chosen.plan.noise
-    return mechanism.why_batches, f"{mechanism_of(other.plan).name} needs {ratio:.2f} times the noise."
+    return words.why_batches, f"{words_of(other.plan).name} needs {ratio:.2f} times the noise."
 
 
 def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
-from choral.accounting.calibrate import spendable
+from choral.accounting.conversions import rho_for
+from choral.accounting.proofs import rounds_each
+from choral.accounting.reserves import spendable
 from choral.core.errors import PlanError
-from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd, rounds_each
-from choral.core.mechanisms import mechanism_of
+from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd
+from choral.core.mechanisms import POISSON, mechanism_of
 from choral.core.plan import (
     AGAINST,
     NOISE_IS_ADDED,
@@ -29,7 +31,6 @@ from choral.core.plan import (
     require_whole,
     usual_sampling,
 )
-from choral.core.zcdp import rho_for
 from choral.planner.theorem_2 import Convergence, theorem_2
 
 ModelKind = Literal["logistic", "linear", "mlp"]
@@ -191,7 +192,7 @@ class PlanningTask:
         rows, batch = self.draft.rows, self.fixed("batch")
         if batch is not None:
             return int(batch)
-        if not mechanism_of(self.draft).secret_batches:
+        if mechanism_of(self.draft) is not POISSON:
             return rows  # without amplification a batch of a tenth needs √10 times the noise
         # z = σγ/G from about 1.2 on: below, sampling hides less than its share (sinh(1/z²) grows faster than 1/z²).
         hidden = 0.6 * self.mu * rows / math.sqrt(self.rounds_each(rounds) * local_steps)

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from choral.accounting.calibrate import spendable
+from choral.accounting.conversions import rho_for
+from choral.accounting.reserves import spendable
 from choral.core.plan import Budget
 from choral.core.printable import number_of
-from choral.core.zcdp import rho_for
 from choral.record import Baselines, GainOverAlone, Measured, VerdictKind
 from choral.record.outcome import merit
 

@@ -1,6 +1,5 @@
 """The form that every record shares: fields with types, written to JSON in their order."""
 
-from dataclasses import asdict
 from functools import cache
 from typing import ClassVar
 
@@ -50,7 +49,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Record | Plan):
         return value.to_dict()
     if isinstance(value, SecureSum):
-        return asdict(value)
+        return value.described
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -202,7 +202,7 @@ def _about(path: Path) -> About:
     with of_right_form(path):  # both refuse what nobody could run, and keys that they do not know
         plan, secure = about.get("plan"), about.get("secure_sum")
         about["plan"] = Plan.from_dict(plan) if isinstance(plan, dict) else plan
-        about["secure_sum"] = SecureSum(**secure) if isinstance(secure, dict) else secure
+        about["secure_sum"] = SecureSum.read(secure) if isinstance(secure, dict) else secure
     return converted(about, About, path)
 
 

@@ -3,6 +3,7 @@
 Characters that are not seen, or that turn the direction of writing, are written out: a page must not mislead either.
 """
 
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from choral.core.printable import escaped
@@ -41,6 +42,28 @@ def together(*children: str) -> Markup:
     return Markup(
         "".join(child if isinstance(child, Markup) else escape(escaped(child), quote=False) for child in children)
     )
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table whose first cell in each row is that row's heading.
+
+    >>> "<td>20</td>" in table(("what", "times"), [("model", "20")])
+    True
+    """
+    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
+    ]
+    return element("div", element("table", element("thead", head), element("tbody", *body)), class_="wide")
+
+
+def short(text: str, most: int = 28) -> str:
+    """The text, cut with an ellipsis where it is longer.
+
+    >>> short("a very long name of a device", 12)
+    'a very long…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _plain(value: str | float) -> str:

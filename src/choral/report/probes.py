@@ -7,11 +7,11 @@ from pathlib import Path
 from choral.core.codec import Codec
 from choral.core.errors import ConfigError
 from choral.core.messages import Turn
-from choral.core.probes import probe_seed
+from choral.probes.projections import probe_seed
+from choral.probes.rules import Suspicion
 from choral.record import ProbeLine, RunRecord, read_probes, read_run
-from choral.report import parts, words
-from choral.report.markup import Markup, element, together
-from choral.robust import Suspicion
+from choral.report import words
+from choral.report.markup import Markup, element, short, table, together
 from choral.run.guard import Guard, seed_from
 
 MOST_SHOWN = 12
@@ -62,7 +62,7 @@ def answered(record: RunRecord) -> Markup:
     found, guard = suspects(record.folder), guard_of(record)
     rows = [
         (
-            parts.short(one.device),
+            short(one.device),
             words.count(sum(found.refused.get(one.device, {}).values()), "round"),
             one.rule,
             f"{one.value:.1f} of {one.limit:g}",
@@ -82,7 +82,7 @@ def answered(record: RunRecord) -> Markup:
         return element("p", f"{sentence} Evidence stands against nobody.")
     return together(
         element("p", sentence),
-        parts.table(("device", "left out", "rule", "evidence", ""), rows),
+        table(("device", "left out", "rule", "evidence", ""), rows),
         element(
             "p", "A name is evidence, and unlike data looks like it too; only an opened turn is proof.", class_="quiet"
         ),

@@ -4,22 +4,26 @@ import base64
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
 
+from choral.accounting.words import rule_in_words
 from choral.core.display import up
+from choral.core.exposure import adjacency_of
 from choral.core.plan import Plan
-from choral.record import Record, RunRecord, Statement, of_right_form, read_run
-from choral.report import attacker, charts, nist, parts, registry, words
-from choral.report.asked_terms import has_questions
-from choral.report.markup import Markup, element, together
+from choral.core.private_sums import RULE
+from choral.record import Record, RunRecord, ShownAttack, SpentByDevice, Statement, merit, of_right_form, read_run
+from choral.report import charts, registry, words
+from choral.report.markup import Markup, element, short, table, together
 from choral.report.probes import answered
-from choral.report.questions import asked_questions
+from choral.report.questions import asked_questions, has_questions, reserved
+from choral.report.words import by_colluders
 from choral.run.folder import write_whole
 
 DATA_FORMAT = 1  # of the claims that a page carries as data
@@ -103,10 +107,10 @@ def _cut(value: object, most: int) -> object:
             value, **{name: _cut(getattr(value, name), most) for name in value.__struct_fields__}
         )
     if isinstance(value, dict):
-        return {parts.short(name, most): _cut(item, most) for name, item in value.items()}
+        return {short(name, most): _cut(item, most) for name, item in value.items()}
     if isinstance(value, tuple):
         return tuple(_cut(item, most) for item in value)
-    return parts.short(value, most) if isinstance(value, str) else value
+    return short(value, most) if isinstance(value, str) else value
 
 
 def content_policy(style: str) -> Markup:
@@ -130,27 +134,31 @@ def _body(record: RunRecord, data: str | None) -> Markup:
         _section("statement", "Statement", _statement(record)),
         _section("signature", "Decision", _decision(record)),
         _section("uncovered", "What it does not cover", _uncovered(record)),
-        _section("claims", "Annex: how much privacy is lost at most", parts.claims_table(record, slice(2))),
+        _section("claims", "Annex: how much privacy is lost at most", claims_table(record, slice(2))),
         element(
             "div",
-            _section("merit", "How good the model is, on the hold-out", parts.merit_chart(record)),
-            _section("budgets", "Budget of each device", parts.budgets(record)),
+            _section("merit", "How good the model is, on the hold-out", merit_chart(record)),
+            _section("budgets", "Budget of each device", budgets(record)),
             class_="pair",
         ),
         _section("nist", "The questions of NIST SP 800-226", _asked_by_nist(record)),
         element(
             "div",
             _section("by-delta", "ε against δ", _by_delta(record)),
-            _section("by-colluders", "ε against the number of colluders", parts.colluder_chart(record)),
+            _section("by-colluders", "ε against the number of colluders", colluder_chart(record)),
             class_="pair",
         ),
         _section("sight", "What the device computed, what the server received", _sight(record)),
-        *([_section("attacker", attacker.HEADING, attacker.reads(record.attack))] if record.attack is not None else []),
+        *(
+            [_section("attacker", "What an attacker reads", attacker_section(record.attack))]
+            if record.attack is not None
+            else []
+        ),
         *([_section("questions", "Questions asked", asked_questions(record))] if has_questions(record) else []),
         *([_section("probes", "What devices answered", answered(record))] if record.about.plan.probes else []),
         _section("releases", "Everything that left a device", _releases(record)),
         _section("check", "Check it again", _check(record)),
-        _section("published", "The formula of the paper", parts.claims_table(record, slice(2, None))),
+        _section("published", "The formula of the paper", claims_table(record, slice(2, None))),
         _section("made-of", "Plan, data and versions", _made_of(record)),
     )
     return together(_header(record), element("main", *sections, data_claims=data))
@@ -168,7 +176,7 @@ def _header(record: RunRecord) -> Markup:
         "header",
         element("p", f"choral {about.choral} · {when}", class_="quiet"),
         element("h1", f"Privacy report: {about.name}"),
-        parts.banner(record),
+        banner(record),
     )
 
 
@@ -203,7 +211,8 @@ def uncovered(plan: Plan, privacy: Statement | None) -> Markup:
 
 def _asked_by_nist(record: RunRecord) -> Markup:
     asked = [
-        element("div", element("dt", question), element("dd", answer)) for question, answer in nist.questions(record)
+        element("div", element("dt", question), element("dd", answer))
+        for question, answer in registry.nist_answers(record)
     ]
     return element("dl", *asked, class_="questions")
 
@@ -224,7 +233,7 @@ def headline(kind: str, claim: words.ShownClaim) -> Markup:
 def _by_delta(record: RunRecord) -> Markup:
     claims = words.claims(record)
     if record.result is None or not claims:
-        return parts.not_yet(record)
+        return not_yet(record)
     first = claims[0]
     points = sorted(record.result.privacy.by_delta)
     summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {up(e)}" for d, e in points)
@@ -283,7 +292,7 @@ def _sight(record: RunRecord) -> Markup:
         if secure
         else "Without a secure sum the server received the noisy update itself; only its noise protects it."
     )
-    caption = f"{parts.short(sight.device)}, round {sight.round}: the first numbers of its update."
+    caption = f"{short(sight.device)}, round {sight.round}: the first numbers of its update."
     head = element("tr", *(element("th", title, scope="col") for title in ("who", "as bars", "first numbers")))
     return together(
         element("table", element("caption", caption), element("thead", head), element("tbody", *shown), class_="sight"),
@@ -293,14 +302,14 @@ def _sight(record: RunRecord) -> Markup:
 
 def _releases(record: RunRecord) -> Markup:
     if record.result is None:
-        return parts.not_yet(record)
+        return not_yet(record)
     releases = record.result.releases
     rows = [
         [release.what, release.to, f"{release.times:,}", release.protected_by] for release in releases[:_MOST_RELEASES]
     ]
     more = len(releases) - len(rows)
     note = element("p", f"and {more} more in result.json", class_="quiet") if more else Markup()
-    return together(parts.table(("what", "to whom", "times", "protected by"), rows), note)
+    return together(table(("what", "to whom", "times", "protected by"), rows), note)
 
 
 def _check(record: RunRecord) -> Markup:
@@ -328,7 +337,7 @@ def _made_of(record: RunRecord) -> Markup:
     rows: Sequence[tuple[str, str]] = (
         ("plan", _pairs(about.plan.to_dict())),
         ("plan digest", about.plan_digest),
-        ("secure sum", _pairs(asdict(about.secure_sum)) if about.secure_sum else "none"),
+        ("secure sum", _pairs(about.secure_sum.described) if about.secure_sum else "none"),
         (
             "data",
             f"{data.source}: {words.count(data.rows, 'record')} with {data.features} features "
@@ -367,4 +376,292 @@ def to_sign(asked: Markup) -> Markup:
     ]
     return together(
         element("div", asked, element("p", *choices), class_="decision"), element("div", *lines, class_="signature")
+    )
+
+
+MOST_BARS = 20  # devices; more are summarised
+LEAST_SPAN = 0.1  # of an axis with accuracies or R²: ten points, some standard errors of a small hold-out
+
+
+def not_yet(record: RunRecord) -> Markup:
+    """What stands where there is no figure: the run has not ended, or nothing is protected."""
+    return element("p", words.unprotected(record) or "Known when the run has ended.", class_="quiet")
+
+
+def banner(record: RunRecord) -> Markup:
+    """The kind of the run and what that means, at the top of everything."""
+    kind, meaning = words.label(record)
+    return element("p", element("strong", kind), f" {meaning}", class_="banner", role="note")
+
+
+def claims_table(record: RunRecord, shown: slice = slice(None)) -> Markup:
+    """The three ε, or some of them, each with its rule, adjacency and adversary."""
+    claims = words.claims(record)
+    if not claims:
+        return not_yet(record)
+    columns = ("claim", "at most", "standing", "rule", "adjacency", "against")
+    rows = [
+        element(
+            "tr",
+            element("th", f"{number}. {claim.title}", scope="row"),
+            element(
+                "td",
+                element("b", claim.figure),
+                element("span", f"δ = {words.small(claim.delta)}", class_="quiet") if claim.epsilon is not None else "",
+                class_="figure",
+            ),
+            *(
+                element("td", text, data_label=name)
+                for name, text in zip(
+                    columns[2:], (claim.standing, claim.rule, claim.adjacency, claim.adversary), strict=True
+                )
+            ),
+            class_=None if claim.guarantee else "no-guarantee",
+        )
+        for number, claim in list(enumerate(claims, start=1))[shown]
+    ]
+    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    return element(
+        "div", element("table", element("thead", head), element("tbody", *rows), class_="claims"), class_="wide"
+    )
+
+
+def merit_chart(record: RunRecord) -> Markup:
+    """Accuracy, or R², on the hold-out after every round, with the lines without privacy and of each device alone."""
+    if record.about.sums is not None and record.result is not None and record.result.test:
+        return element(
+            "p", ", ".join(f"{name.replace('_', '-')} {value:.3f}" for name, value in record.result.test.items()) + "."
+        )
+    chart = merit_curve(record)
+    if chart is None:
+        why = "yet" if record.result is None else "on held-out rows"
+        return element("p", f"No round has been evaluated {why}.", class_="quiet")
+    return together(chart, element("p", words.measured(record.result), class_="quiet")) if record.result else chart
+
+
+def merit_curve(record: RunRecord) -> Markup | None:
+    """The chart itself; None where no round has been evaluated."""
+    found = [(float(line.round), *merit(line.test)) for line in record.rounds if line.test]
+    if not found:
+        return None
+    name = found[-1][1]
+    points = [(number, value) for number, _, value in found]
+    result = record.result
+    last = float(record.about.plan.rounds)
+    series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points, spread=_errors(record, points))]
+    for other, value in (result.baselines.named() if result else {}).items():
+        across = [(points[0][0], value), (last, value)]
+        series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
+    return charts.line_chart(
+        series,
+        title=f"{name} per round",
+        summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
+        x=charts.Axis(label="round", whole=True, least=last),
+        y=charts.Axis(label=name, span=LEAST_SPAN),
+        height=300,
+    )
+
+
+def _errors(record: RunRecord, points: Sequence[charts.Point]) -> list[charts.Point]:
+    """One standard error either side of each accuracy, from the rows of the hold-out; none for other figures."""
+    found = record.result.measured if record.result is not None else None
+    if found is None or found.error is None:
+        return []
+    errors = [math.sqrt(max(value * (1 - value), 0.0) / found.rows) for _, value in points]
+    return [(value - error, value + error) for (_, value), error in zip(points, errors, strict=True)]
+
+
+def spent(record: RunRecord) -> Sequence[SpentByDevice]:
+    """What each device has used: from the result, from the last round of a run under way, or for its questions."""
+    if record.result is not None:
+        return record.result.privacy.devices or ()
+    devices = record.about.devices
+    so_far = record.rounds[-1].spent if record.rounds else (reserved(record),) * len(devices)
+    if not so_far:
+        return ()
+    # Asked, not included: who drops out late has sent its update, and was charged for it.
+    taken = [sum(number in line.cohort for line in record.rounds) for number in range(len(devices))]
+    return [
+        SpentByDevice(name=device.name, epsilon=epsilon, limit=device.limit, rounds=rounds, full=False)
+        for device, epsilon, rounds in zip(devices, so_far, taken, strict=True)
+    ]
+
+
+def ledger_terms(record: RunRecord, more: str = "") -> Markup:
+    """Everything without which an ε of a ledger means nothing, and what else there is to say of it."""
+    rules = words.ledger_rules(record.about) + f" and {RULE}: whole-number noise on sums" * has_questions(record)
+    against, adjacency = words.limited_against(record.about), adjacency_of(record.about.plan)
+    terms = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}. {more}"
+    return element("p", terms.rstrip(), class_="quiet")
+
+
+def budgets(record: RunRecord, only: int | None = None) -> Markup:
+    """A bar per device with used, limit and rounds; many devices in summary, or one alone by its number."""
+    devices = spent(record)
+    if not devices:
+        return not_yet(record)
+    if only is not None:
+        devices = devices[only : only + 1]
+    summary = Markup()
+    if len(devices) > MOST_BARS:
+        summary = _summary(devices)
+        devices = sorted(devices, key=lambda device: -device.epsilon / device.limit)[:8]
+    rows = [
+        element(
+            "tr",
+            element("th", short(device.name), scope="row"),
+            element(
+                "td",
+                charts.bar(
+                    device.epsilon / device.limit,
+                    title=f"{words.percent(device.epsilon / device.limit)} used",
+                    style=1 if device.full else 0,
+                ),
+                class_="bar",
+            ),
+            element("td", f"{up(device.epsilon)} / {up(device.limit)}", class_="numbers"),
+            element("td", f"{_paid(device)}{_state(device)}"),
+        )
+        for device in devices
+    ]
+    used = "at most / limit" if record.about.traits.deployed else "used / limit"
+    paid = "paid / planned" if any(device.planned is not None for device in devices) else "paid"
+    columns = ("device" if not summary else "most used", "", used, paid)
+    head = element("tr", *(element("th", column, scope="col") if column else element("td") for column in columns))
+    return together(
+        summary,
+        element("table", element("thead", head), element("tbody", *rows), class_="budgets"),
+        ledger_terms(record, words.budget_terms(record)),
+    )
+
+
+def _paid(device: SpentByDevice) -> str:
+    """The uploads that a device has paid for, of those that were planned for it at most."""
+    return f"{device.rounds:,}" + ("" if device.planned is None else f" / {device.planned:,}")
+
+
+def _state(device: SpentByDevice) -> str:
+    """What was retried, and whether the next round would pass the limit; a run from before knows only of its plan.
+
+    >>> _state(SpentByDevice(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True, planned=0))
+    ' · limit below one round'
+    >>> _state(SpentByDevice(name="a", epsilon=0.06, limit=2.0, rounds=20, full=True))
+    ' · as many as planned'
+    """
+    retried = f" · {device.retried:,} retried" if device.retried else ""
+    if not device.full:
+        return retried
+    if not device.rounds:
+        return " · limit below one round"
+    return f"{retried} · full" if device.planned is not None else " · as many as planned"
+
+
+def _summary(devices: Sequence[SpentByDevice]) -> Markup:
+    used = [device.epsilon / device.limit for device in devices]
+    full = sum(device.full and device.planned is not None for device in devices)
+    text = (
+        f"{len(devices):,} devices have used between {words.percent(min(used))} and {words.percent(max(used))} "
+        f"of their limits, half of them at most {words.percent(statistics.median(used))}; "
+        f"{words.count(full, 'device')} would pass its limit by one more round, and so refuses it."
+    )
+    return element("p", text)
+
+
+def colluder_chart(record: RunRecord) -> Markup:
+    """The proved ε with the secure sum for every number of colluders, next to the ε against everyone."""
+    if record.about.secure_sum is None:
+        return element("p", "There was no secure sum: colluders change nothing, the ε against everyone holds.")
+    if not words.claims(record):
+        return not_yet(record)
+    rows = by_colluders(record)
+    points = [(float(colluders), epsilon) for colluders, epsilon, _ in rows if epsilon is not None]
+    everyone, summed, _ = words.claims(record)
+    if not points or everyone.epsilon is None:
+        none = "No provable extra protection here, for any number of colluders."
+        return element("p", f"{none} {everyone.figure} holds ({everyone.terms}).")
+    most = float(max(colluders for colluders, _, _ in rows))
+    return together(
+        charts.line_chart(
+            [
+                charts.Series(name="proved with the secure sum", points=points),
+                charts.Series(
+                    name="against everyone", points=[(0.0, everyone.epsilon), (most, everyone.epsilon)], marks=False
+                ),
+            ],
+            title="ε against the number of colluders",
+            summary=" ".join(sentence for _, _, sentence in rows),
+            x=charts.Axis(label="colluders", whole=True),
+            y=charts.Axis(label="ε", least=0.0),
+            height=170,
+        ),
+        element(
+            "p",
+            f"Rule {summed.rule}; {summed.adjacency}; δ = {words.small(summed.delta)}. "
+            "A colluder shares its noise and keys with the server.",
+            class_="quiet",
+        ),
+    )
+
+
+# What `choral attack` writes; a longer list would not fit on the page.
+_MOST_COLUMNS, _MOST_TARGETS = 6, 4
+
+
+def attacker_section(attack: ShownAttack) -> Markup:
+    """Three lines on a row, four on membership, and whose row and which plan that is."""
+    return together(_whose(attack), _row(attack), _membership(attack), _terms(attack))
+
+
+def _whose(attack: ShownAttack) -> Markup:
+    return element(
+        "p",
+        f"A demonstration on one person's row of public data ({attack.data}). It read nothing of this run, proves "
+        "nothing about it, and choral verify does not vouch for it; choral attack makes it again.",
+    )
+
+
+def _row(attack: ShownAttack) -> Markup:
+    shown = attack.shown[:_MOST_COLUMNS]
+    guess = attack.guess
+    lines = [
+        (
+            "an ordinary update",
+            attack.ordinary["network"],
+            ", and the label" if attack.label_read == attack.label else "",
+        ),
+        ("a masked upload of choral", attack.masked, ""),
+        ("choral's opened sum, with noise", attack.opened, ""),
+    ]
+    rows = [("the row itself", "–", *(attack.row[name] for name in shown))]
+    rows += [
+        (what, f"{reading.matched:,} of {reading.of:,}{also}", *(reading.cells[name] for name in shown))
+        for what, reading, also in lines
+    ]
+    return together(
+        table(("from", "cells read right", *shown), rows),
+        element(
+            "p",
+            f"Who sees no update and says every column's most common cell has {guess.matched:,} of {guess.of:,}.",
+            class_="quiet",
+        ),
+    )
+
+
+def _membership(attack: ShownAttack) -> Markup:
+    rows = []
+    for one in attack.membership[:_MOST_TARGETS]:
+        error = f" ± {100 * one.error:.1f}" if one.error else ""
+        limit = "no limit" if one.bound is None else f"{up(100 * one.bound, 1)} %"
+        rows.append((one.target, f"{100 * one.measured:.1f}{error} %", limit))
+    alarms = f"found, with {words.percent(attack.false_alarms)} false alarms"
+    return table(("was the row in it?", alarms, "no attack finds more than"), rows)
+
+
+def _terms(attack: ShownAttack) -> Markup:
+    return element(
+        "p",
+        f"Limits of choral's plan in the demonstration: ε\xa0≤\xa0{up(attack.epsilon)} at "
+        f"δ = {words.small(attack.delta)}; rule {rule_in_words(attack.rule)}; {attack.adjacency}; "
+        f"against {attack.adversary}.",
+        class_="quiet",
     )

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from choral import config
-from choral.core.end_of_run import Closing, committed
 from choral.core.errors import ChoralError, StorageError
 from choral.core.keys import Bundle, Roster, safety_number
 from choral.core.ledger import Ledger
-from choral.core.roster_tree import roster_tree
+from choral.core.signed import Closing, committed
 from choral.record import (
     SIGNATURES,
     STUDY,
@@ -34,6 +33,7 @@ from choral.run.folder import (
     read_parameters,
     record_digest,
 )
+from choral.trees.merkle import roster_tree
 
 
 class Note(str):

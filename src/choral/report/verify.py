@@ -7,19 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from choral import config
+from choral.accounting.costs import Costs
 from choral.core import events
-from choral.core.costs import Costs
 from choral.core.errors import ChoralError, StorageError
 from choral.core.plan import Budget
 from choral.planner.worth_joining import happened
-from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
+from choral.record import DEVICES, RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
-from choral.report import signed, trust, words
-from choral.report.asked_terms import has_questions
+from choral.report import signed, words
 from choral.report.pages import check_pages
 from choral.report.probes import PROBES_HOLD, check_probes
-from choral.report.questions import QUESTIONS_HOLD, check_questions
-from choral.report.signed import Note, Outside, ledger_of
+from choral.report.questions import QUESTIONS_HOLD, check_questions, has_questions
+from choral.report.signed import Note, Outside, ledger_of, signers, version_of
 from choral.run.folder import MOST_LEDGERS, Watch, hashes, signs, unwatched
 from choral.run.statement import in_form_of, planned_statement, privacy_statement, several_form
 from choral.run.study import plan_of_questions, price_of
@@ -88,7 +87,7 @@ def verify(
     if any(finding.wrong for finding in findings):
         return Verdict(kind=record.about.kind, findings=findings)
     with of_right_form(record.folder):
-        standing = trust.standing(record, outside, other_pages=bool(findings[-1].notes))
+        said = standing(record, outside, other_pages=bool(findings[-1].notes))
         names, unsigned = signed.signers(record)
         return Verdict(
             kind=record.about.kind,
@@ -96,8 +95,8 @@ def verify(
             signed=names,
             unsigned=unsigned,
             keys=signed.keys(record),
-            proved=standing.proved,
-            trusted=standing.trusted,
+            proved=said.proved,
+            trusted=said.trusted,
         )
 
 
@@ -125,7 +124,7 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
         checks[PROBES_HOLD] = check_probes
     old_deployment = deployed and about.format == 1 and record.signatures is None
     if signs(about.kind, seeded=about.seeded, ledgers=_has_ledgers(record)) and not old_deployment:
-        checks[trust.signed_sentence(record)] = signed.check_signatures
+        checks[signed_sentence(record)] = signed.check_signatures
     if outside.keys:
         checks["the devices' keys are those of the roster that was given"] = outside.check_keys
     if outside.receipts:
@@ -301,3 +300,83 @@ def differences(recorded: object, worked_out: object, where: str = "privacy", *,
     else:
         same = recorded == worked_out
     return [] if same else [f"{where} says {recorded}, but {worked_out} follows from the ledgers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvedAndTrusted:
+    """Two sentences without their first words."""
+
+    proved: str
+    trusted: str
+
+
+def signed_sentence(record: RunRecord) -> str:
+    """What the check of the signatures is called: what they cover, and in a deployment how many there are."""
+    if record.about.traits.deployed:
+        signed, unsigned = signers(record)
+        return f"{len(signed)} of {words.count(len(signed) + len(unsigned), 'site')} signed the whole record"
+    if version_of(record) == 1:
+        return "every device signed the plan, the model and its ledger (by an older version: nothing else)"
+    return "every device signed the whole record"
+
+
+def standing(record: RunRecord, outside: Outside, *, other_pages: bool) -> ProvedAndTrusted:
+    """What the checks prove of a run in which nothing is wrong, and what they can't."""
+    proved, trusted = _of_kind(record, outside)
+    if other_pages:
+        trusted.append("the words of a page that another version wrote, or whose sentences were reworded")
+    return ProvedAndTrusted(proved="; ".join(proved), trusted="; ".join(trusted))
+
+
+def _of_kind(record: RunRecord, outside: Outside) -> tuple[list[str], list[str]]:
+    deployed = record.about.traits.deployed
+    source = "the uploads that the server counts" if deployed else "the ledgers"
+    follows = f"every ε follows from {source}"
+    signed, unsigned = signers(record)
+    if not signed:
+        if deployed:
+            return [follows], ["all that the server wrote, also that this was a deployment: an older version, unsigned"]
+        return [follows], ["all that the files say: nobody signs a run that protects nobody"]
+    if version_of(record) == 1:
+        covers = (
+            "every device signed the plan, the model and its ledger (signed by an older version: covers these only)"
+        )
+        rest = "the rounds, the test figures, the data's description and the kind of the run"
+        return [follows, covers], [rest, *_keys(record, outside)]
+    if not deployed:
+        signatures = f"all {words.count(len(signed), 'device')} signed the whole record{_compared(outside)}"
+        return [follows, signatures], [
+            "the test figures and the data's description, by whoever ran it",
+            *_keys(record, outside),
+        ]
+    signatures = (
+        f"{len(signed)} of {words.count(len(signed) + len(unsigned), 'site')} signed the study, the model, "
+        f"their payments and this record{_compared(outside)}"
+    )
+    trusted = ["the server's own account of the rounds and its test figures, as they stood when the sites signed"]
+    if unsigned:
+        trusted.append(f"what was paid by {', '.join(sorted(unsigned)[:8])}, who did not sign")
+    return [follows, signatures], [*trusted, *_keys(record, outside)]
+
+
+def _compared(outside: Outside) -> str:
+    """With which keys, if any came another way."""
+    if outside.keys:
+        return " with the keys of the roster that was given"
+    return f", {words.count(len(outside.receipts), 'receipt')} compared" if outside.receipts else ""
+
+
+def _keys(record: RunRecord, outside: Outside) -> list[str]:
+    """Why a signature alone does not show whose it is, and what would."""
+    kept = (record.folder / DEVICES).exists()
+    own = {receipt.device for receipt in outside.receipts}  # whoever handed in a receipt handed in its key with it
+    if not kept and (outside.keys or own >= set(signers(record)[0])):
+        return []
+    if record.about.traits.deployed:
+        return ["that STUDY is the number that the sites approved (compare it, or give --roster study.toml)"]
+    if kept:
+        return [f"whoever has had this folder: the devices' private keys still lie in {DEVICES}/"]
+    return [
+        "that KEYS are the run's own: whoever can rewrite the whole folder can sign it again with other keys "
+        "(compare them with a note from the run's end, or give --roster)"
+    ]

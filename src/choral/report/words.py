@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from choral import __version__
+from choral.accounting.proofs import rules_charged
+from choral.accounting.words import rule_in_words, seen_by
 from choral.core.display import in_plain_words, up
-from choral.core.mechanisms import rule_in_words, rules_charged
+from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import Against, Plan, SecureSum
 from choral.core.printable import count as count
-from choral.core.rules import EVERYONE, adjacency_of, seen_by
 from choral.planner.worth_joining import in_words
 from choral.record import PAGES, About, Outcome, RunRecord, SpentByDevice, Statement, merit
 
@@ -406,3 +407,52 @@ def spent_so_far(record: RunRecord) -> str:
     terms = f"δ = {small(record.about.delta)}, {adjacency_of(record.about.plan)}, rule {ledger_rules(record.about)}"
     against = limited_against(record.about)
     return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {against} ({terms}; holds if nobody stops by results)."
+
+
+def honest_devices(secure: SecureSum, colluders: int) -> int:
+    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding.
+
+    >>> secure = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)
+    >>> honest_devices(secure, 2), honest_devices(secure, 3)
+    (4, 3)
+    """
+    planned = secure.honest_noises(secure.adversary)
+    return max(planned + secure.colluders - colluders, 0)  # every colluder takes one noise away
+
+
+def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]:
+    """For every number of colluders: the proved ε, or the planned one before the end, and a sentence with its terms."""
+    secure, privacy = record.about.secure_sum, _statement_of(record)
+    if secure is None:
+        return ()
+    known = dict(privacy.by_colluders) if privacy else {}
+    return tuple(
+        (c, known.get(c), _with_colluders(record, secure, c, known.get(c)))
+        for c in sorted(known) or range(secure.cohort)
+    )
+
+
+def _statement_of(record: RunRecord) -> Statement | None:
+    """What was spent, or before the end what is planned at most; nothing where there is no noise."""
+    privacy = record.result.privacy if record.result else record.about.planned
+    return None if privacy is None or privacy.none is not None else privacy
+
+
+def _with_colluders(record: RunRecord, secure: SecureSum, colluders: int, epsilon: float | None) -> str:
+    honest = honest_devices(secure, colluders)
+    server = f"a {secure.adversary} server"
+    opened = (
+        f"every sum that {server} can open holds at least {count(honest, 'honest device')}"
+        if honest > 1
+        else f"the secure sum no longer hides a single device from {server}"
+    )
+    privacy = _statement_of(record)
+    if privacy is None:
+        return f"With {count(colluders, 'colluder')} {opened}."
+    everyone, summed = claims_of(privacy)[:2]
+    if epsilon is None or summed.epsilon is None:
+        held = f"{everyone.figure} holds" if record.result else f"The plan ends at {everyone.figure}"
+        return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held} ({everyone.terms})."
+    terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
+    planned = "" if record.result else "the plan ends at "
+    return f"With {count(colluders, 'colluder')} {opened}: {planned}ε\xa0≤\xa0{up(epsilon)} ({terms})."

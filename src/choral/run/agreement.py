@@ -23,14 +23,14 @@ from choral import __version__, config
 from choral.config import BUILT_IN, Job
 from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
-from choral.core.hybrid import HYBRID
-from choral.core.keys import Bundle, Identity, Roster, digest, safety_number
+from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.core.plan import Plan, SecureSum, meant_by
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
-from choral.core.terms import WHOLE_LISTS, Terms
+from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
 from choral.learning.persons import grouped
+from choral.probes import extension_of
 from choral.run.study import Study, codec_of, declared_columns, encoder_of, limits_of, maker_in, model_of
 from choral.tables.arrays import array_features
 from choral.tables.cells import OPEN, Format
@@ -39,6 +39,7 @@ from choral.tables.encoder import Encoder, about_encoder, embedding_columns
 from choral.tables.reading import Table
 from choral.tables.records import Labels, Records, Split, by, names_in
 from choral.tables.sources import Dataset, encode_labels, read_one, with_outcome
+from choral.trees import lists_of
 
 
 def require_name(what: str, name: str) -> None:
@@ -238,7 +239,10 @@ class Agreement:
     @cached_property
     def secure(self) -> SecureSum:
         """How sums are protected."""
-        return converted(self.file.secure_sum, SecureSum, "secure_sum")
+        try:
+            return SecureSum.read(self.file.secure_sum)
+        except TypeError:
+            raise ConfigError("CH102", "has the wrong form.", where="secure_sum", fix=ASK_AGAIN) from None
 
     @cached_property
     def roster(self) -> Roster:
@@ -420,10 +424,9 @@ class Agreement:
             codec=self.settled.codec,
             parameters=self.settled.trained.size,
             plan=self.run_name,
-            probes=self.plan.probes,
-            opened_turns=self.plan.opened_turns,
             hybrid=self.hybrid,
-            trees=self.trees,
+            lists=lists_of(self.roster) if self.trees else WHOLE,
+            extension=extension_of(self.plan),
         )
 
     @property

@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core import durable, locks
-from choral.core.end_of_run import Closing, SignedEnd, sign_end
+from choral.core import sealed
 from choral.core.errors import StorageError
 from choral.core.keys import Bundle, Identity, Roster, digest
 from choral.core.ledger import Ledger
+from choral.core.signed import Closing, SignedEnd, sign_end
 from choral.core.terms import MODEL_TYPE
 from choral.core.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.record import (
@@ -57,7 +57,7 @@ MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts roun
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
     try:
-        durable.replace(path, content, mode=mode)
+        sealed.replace(path, content, mode=mode)
     except OSError as error:
         raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
@@ -106,7 +106,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """The folder for one process alone: two servers on one run could try one turn twice."""
         with (self.path / "lock").open("ab") as file:
-            if not locks.taken(file.fileno()):
+            if not sealed.taken(file.fileno()):
                 raise StorageError(
                     "CH800",
                     "is in use by another process.",

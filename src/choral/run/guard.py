@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from choral.core.codec import Codec, Integers
 from choral.core.messages import Turn
 from choral.core.plan import Plan, SecureSum
-from choral.core.probes import MOST_WATCHED, Answers, answers_of, probe_rows, watched_of
-from choral.core.probing import AskedProbes, Probes, SeedOf
-from choral.record import ProbeLine, read_probes
-from choral.robust import (
+from choral.probes.projections import MOST_WATCHED, Answers, answers_of, probe_rows, watched_of
+from choral.probes.round import AskedProbes, Inquiry
+from choral.probes.rules import (
     LEAST_COHORT,
     MOST_REMEMBERED,
     MOST_WATCHED_PARAMETERS,
@@ -31,6 +30,7 @@ from choral.robust import (
     seen_in,
     widest,
 )
+from choral.record import ProbeLine, read_probes
 from choral.run.study import Study
 from choral.server.round import Sum
 
@@ -111,10 +111,9 @@ class Guard:
         """How many vectors these answers are about, next to the probes."""
         return len(next(iter(answers.values()), ())) - self.plan.probes if answers else 0
 
-    def inquiry(self, turn: Turn, seed_of: SeedOf | None = None) -> Probes:
-        """How a turn is probed."""
-        audit = turn.round == self.audited
-        return Probes(watched=self.watched, judge=self.judge, seed_of=seed_of, audit=audit)
+    def probing(self, turn: Turn) -> Inquiry:
+        """The server's questions of a turn."""
+        return Inquiry(watched=self.watched, judge=self.judge, audit=turn.round == self.audited)
 
     def judge(self, answers: Mapping[int, Answers], most: int) -> frozenset[int]:
         """Whom a turn leaves out by its answers, at most so many."""
@@ -164,8 +163,9 @@ class Guard:
         self.take_up([line])
         return msgspec.structs.replace(line, named=self.named)
 
-    def noted(self, asked: AskedProbes | None, opened: Sum, *, drawn: bool = True) -> ProbeLine:
+    def noted(self, probing: Inquiry, opened: Sum, *, drawn: bool = True) -> ProbeLine:
         """The same of a turn that ran; `drawn` if its probes follow from the uploads."""
+        asked = probing.asked
         assert asked is not None  # noqa: S101 - every turn of terms with probes has some
         known = asked if drawn else None
         return self.note(opened.turn, asked.seed, asked.answers, opened.integers, opened.count, known)

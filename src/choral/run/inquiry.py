@@ -21,17 +21,16 @@ from choral.asking.answer import Answer, Expected
 from choral.asking.catalogue import MODELS, TRAINED, approved_as, read_model
 from choral.asking.fitting import FittedModel
 from choral.asking.question import Question
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, Wire
+from choral.backends.wire import DroppingTransport, MemoryTransport, Wire, drops_out
 from choral.config import Job
 from choral.core import private_sums
+from choral.core.device import Respondent
 from choral.core.errors import ConfigError, LedgerError, SumError
 from choral.core.events import epsilon_of
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Turn
 from choral.core.private_sums import SumPrice
-from choral.core.respondent import Respondent
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy, Measured, ModelCard, traits
 from choral.record.description import KindName
 from choral.run.folder import RunFolder, Watch, now, unwatched, vault_of

@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import RecordingTransport, Wire
+from choral.backends.wire import DroppingTransport, RecordingTransport, Wire, drops_out
 from choral.core.codec import mean
 from choral.core.device import Device, Encode, Train, Update
 from choral.core.errors import ConfigError, SumError
@@ -23,13 +22,13 @@ from choral.core.keys import Identity, Roster
 from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream, Words, ring
 from choral.core.messages import Turn
-from choral.core.probing import SeedOf
 from choral.core.terms import Terms
 from choral.core.vault import Vault
 from choral.engine import TrainsCohorts
 from choral.engine.compiled import CompiledEngine
 from choral.engine.per_device import PerDeviceEngine
 from choral.federation import Step
+from choral.probes import extension_of
 from choral.record import (
     DEVICES,
     About,
@@ -243,12 +242,6 @@ class OneProcess(Place):
     def __init__(self, study: Study, *, folder: Path | None = None, drop: float = 0.0) -> None:
         """`drop` is the share of devices that drop out of a turn."""
         self.study, self.folder, self.drop = study, folder, _share("drop", drop)
-        if self.drop and not study.secure.self_masked:  # every round would be paid for, and none would end
-            raise ConfigError(
-                "CH102",
-                f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
-                fix='Leave the drop-outs out, or use secure_sum = "complete".',
-            )
 
     @property
     def hold_out(self) -> str:
@@ -397,8 +390,7 @@ def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
         codec=study.codec,
         parameters=study.trained.size,
         plan=study.plan.digest,
-        probes=study.plan.probes,
-        opened_turns=study.plan.opened_turns,
+        extension=extension_of(study.plan, partial(seed_from, study.seed) if study.seeded else None),
     )
 
 
@@ -420,16 +412,9 @@ class Rehearsed(OneProcess):
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
-            self.recorded.devices[number] = Device(
-                self.terms, vault, train=train, charge=charge, encode=encode, seed_of=self._seed_of
-            )
+            self.recorded.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
         turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
         return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
-
-    @property
-    def _seed_of(self) -> SeedOf | None:
-        """Where a run can be repeated, so can its probes; else they follow from the uploads."""
-        return partial(seed_from, self.study.seed) if self.study.seeded else None
 
     def _charger(self, number: int) -> Callable[[int, int], Any]:
         return lambda round_number, attempt: self.ledgers.charge(number, round_number=round_number, attempt=attempt)
@@ -479,9 +464,12 @@ class Rehearsed(OneProcess):
         """The sum that the server opens."""
         self.recorded.last.clear()
         turn, wire, guard = Turn(round_number, attempt), Wire(self.terms, self.transport), self.guard
-        inquiry = None if guard is None else guard.inquiry(turn, self._seed_of)
-        opened = wire.attempt(turn, cohort, parameters, inquiry=inquiry)
-        self.probed = None if guard is None else guard.noted(wire.asked, opened, drawn=self._seed_of is None)
+        if guard is None:
+            opened = wire.attempt(turn, cohort, parameters)
+        else:
+            probing = guard.probing(turn)
+            opened = wire.attempt(turn, cohort, parameters, round_of=probing.round)
+            self.probed = guard.noted(probing, opened, drawn=not self.study.seeded)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:

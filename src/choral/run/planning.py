@@ -10,13 +10,15 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.accounting.calibrate import calibrated, with_reserves
+from choral.accounting.calibrate import calibrated
+from choral.accounting.proofs import rounds_each
+from choral.accounting.reserves import with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError, TableError
-from choral.core.exposure import crowd_of, rounds_each
-from choral.core.graph import require_private, sparse
-from choral.core.mechanisms.noise_once import CONVEX
+from choral.core.exposure import crowd_of
+from choral.core.masks import require_private, sparse
+from choral.core.mechanisms import CONVEX
 from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
@@ -86,10 +88,10 @@ def plan_of(
         plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions, weighing)
     else:
         plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing, row_length=row_length)
-    return _with_probes(job, _with_noise(job, plan, secure), secure, model), secure
+    return _with_probes(job, _with_noise(job, plan, secure), model), secure
 
 
-def _with_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> Plan:
+def _with_probes(job: Job, plan: Plan, model: Model) -> Plan:
     """The plan with probes, where [federation] robust asks for them: without it the server learns sums only."""
     if not job.federation.robust:
         return plan
@@ -101,13 +103,6 @@ def _with_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> Plan:
             where=where,
             why="Each device answers for its own update, so nothing is proved of what the sum alone would hide.",
             fix='Use robust = false, or against = "everyone".',
-        )
-    if not secure.self_masked:
-        raise ConfigError(
-            "CH104",
-            'robust = true with secure_sum = "paper", which ends with the uploads.',
-            where=where,
-            fix='Use robust = false, or secure_sum = "complete".',
         )
     if plan.weighed:
         raise ConfigError(
@@ -217,16 +212,14 @@ def _cohort(job: Job, devices: int) -> int:
 
 
 def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
-    """The secure sum that [federation] asks for: the default, the sparse graph, or the paper's own protocol.
+    """The secure sum that [federation] asks for: the default, or the sparse graph.
 
-    >>> secure_sum_of(FederationSettings(secure_sum="paper"), 10).mode
-    'paper'
+    >>> secure_sum_of(FederationSettings(), 10).graph
+    'complete'
     """
-    words = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
     if settings.secure_sum == "complete":
-        return SecureSum.for_cohort(cohort, colluders=settings.colluders, **words)
-    kinds = {"sparse": sparse, "paper": SecureSum.of_paper}
-    secure = kinds[settings.secure_sum](cohort, **words)
+        return SecureSum.for_cohort(cohort, colluders=settings.colluders)
+    secure = sparse(cohort)
     if settings.colluders is not None:
         secure = replace(secure, colluders=settings.colluders)
     require_private(secure, cohort)  # every honest noise that a plan counts on is in a graph that holds

@@ -14,14 +14,14 @@ from choral.asking.parameters import DeclaredColumns, Summand
 from choral.asking.question import Question
 from choral.config import Job
 from choral.core import private_sums
+from choral.core.codec import WholeCodec
+from choral.core.device import Prepare, Prepared
 from choral.core.errors import ConfigError, LedgerError, TableError, TrustError
 from choral.core.ledger import Charge, Ledger, Receipt
 from choral.core.masks import Stream, Words
 from choral.core.messages import QUESTIONS
 from choral.core.plan import SecureSum
 from choral.core.private_sums import SumNoise, SumPrice
-from choral.core.respondent import Prepare, Prepared
-from choral.core.whole import WholeCodec
 from choral.run.study import ask_sum_of, declared_columns, plan_of_questions, price_of
 from choral.tables.reading import Table
 
@@ -176,7 +176,7 @@ class AskTerms:
     def check(self, ledger: Ledger, number: int) -> None:
         """Nothing, or why the ledger does not pay for one more question: CH407, CH401 or CH408."""
         try:
-            ledger.balances.check(self.charge(number))
+            ledger.balance.check(self.charge(number))
         except LedgerError as error:
             if error.code != "CH409":
                 raise

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from choral.accounting import groups
 from choral.accounting.account import account_of
+from choral.accounting.costs import Costs
+from choral.accounting.proofs import with_secure_sum
+from choral.accounting.reserves import overflow, rounded_coin
+from choral.accounting.words import words_of
 from choral.core import private_sums
-from choral.core.costs import Costs
 from choral.core.events import Event
-from choral.core.exposure import Exposure
-from choral.core.mechanisms import mechanism_of, with_secure_sum
+from choral.core.exposure import Exposure, adjacency_of
 from choral.core.plan import Plan
-from choral.core.poisson import overflow, rounded_coin
-from choral.core.rules import adjacency_of
 from choral.learning.batches.poisson import PoissonDrawer
 from choral.record import (
     Claim,
@@ -268,7 +268,7 @@ def releases(
 
     `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
     """
-    noisy = mechanism_of(plan).protection(plan)
+    noisy = words_of(plan).protection(plan)
     left = [
         Release(
             what="the sum of the included devices' updates",

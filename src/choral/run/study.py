@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.conversions import price_of_sums
+from choral.accounting.costs import NO_LIMIT, Costs
 from choral.config import Job
 from choral.core import private_sums
-from choral.core.codec import Codec
-from choral.core.costs import NO_LIMIT, Costs
+from choral.core.codec import MOST_ROWS, Codec
 from choral.core.errors import ChoralError, ConfigError, TableError
 from choral.core.keys import digest
-from choral.core.ledger import Balances, Ledger, Reservation
+from choral.core.ledger import Balance, Ledger, Reservation
 from choral.core.plan import Budget, Participation, Plan, SecureSum
 from choral.core.private_sums import SumPrice
-from choral.core.whole import MOST_ROWS
 from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.once import OnceTraining
 from choral.learning.persons import model_of_units
@@ -86,7 +86,7 @@ def price_of(job: Job, devices: int) -> SumPrice | None:
     if not job.ask.allowed:
         return None
     secure = ask_sum_of(job, devices)
-    return SumPrice.of(
+    return price_of_sums(
         epsilon=job.ask.epsilon,
         epsilon_sum=job.ask.epsilon_sum,
         delta=job.privacy.delta,
@@ -104,10 +104,10 @@ def plan_of_questions(run: str) -> str:
     return f"{run}:questions"
 
 
-def reserve_questions(book: Ledger | Balances, price: SumPrice, run: str) -> None:
+def reserve_questions(book: Ledger | Balance, price: SumPrice, run: str) -> None:
     """Reserve all questions that a run may ask, once."""
-    plan, balances = plan_of_questions(run), book if isinstance(book, Balances) else book.balances
-    if plan in balances.everyone.open_plans:
+    plan, balances = plan_of_questions(run), book if isinstance(book, Balance) else book.balance
+    if plan in balances.open_plans:
         return
     summed = () if price.summed is None else (price.summed,) * price.most
     uploads = (price.everyone,) * price.most

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from choral.core.errors import ChoralError, NotReadyError
-from choral.core.findings import Findings
-from choral.core.hybrid import WRAPPED_SIZE, check_public, require_available
+from choral.core.keys import KEY_SIZE, SEED_SIZE, WRAPPED_SIZE, HybridKey, require_available
 from choral.core.messages import (
     Agreed,
     Gather,
@@ -20,9 +19,10 @@ from choral.core.messages import (
     pack,
     unpack_for,
 )
-from choral.core.pairing import offer_fields
+from choral.core.signed import offer_fields
 from choral.core.terms import Terms
-from choral.server.muster import read, where
+from choral.server.findings import Findings
+from choral.server.round import read, where
 
 
 class KeyRound:
@@ -60,7 +60,7 @@ class KeyRound:
             self.findings.refuse(sender, message)
         elif isinstance(message, self._asked):
             if isinstance(message, Offer):
-                fields = offer_fields(self.terms, self.turn, message.key)
+                fields = offer_fields(self.terms.digest, self.turn, message.key)
                 self.terms.whole.bundles[sender].check(message.signature, *fields)
                 check_public(message.key)  # or every other device would refuse the agreement for its sake
             elif isinstance(message, Wrapped):
@@ -106,3 +106,13 @@ class KeyRound:
             )
             for number in sorted(made)
         }
+
+
+def check_public(key: bytes) -> None:
+    """Nothing, or CH613 for what no honest device offers.
+
+    >>> check_public(HybridKey.fresh().public)
+    """
+    tried = HybridKey(bytes(KEY_SIZE + SEED_SIZE))  # nothing secret: only whether the key can be used
+    tried.wrap(key)
+    tried.shared(key)

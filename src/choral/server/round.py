@@ -1,48 +1,116 @@
 """The server's half of a turn: it adds what comes, and ends in a sum or an error. It has no I/O and no secrets."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from choral.core.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels
 from choral.core.codec import Integers
-from choral.core.errors import ChoralError, SumError, TrustError
-from choral.core.findings import Findings
-from choral.core.keys import KEY_SIZE, fingerprint, unseal
+from choral.core.errors import ChoralError, NotReadyError, PlanError, SumError, TrustError
+from choral.core.keys import KEY_SIZE, fingerprint
 from choral.core.masks import Mask, ring, self_mask
 from choral.core.messages import (
     NONCE_BYTES,
+    Call,
     Drop,
     Edges,
     Final,
+    Inquire,
     Message,
-    Open,
-    OpenedKeys,
     Opening,
-    Probe,
-    ProbeAnswer,
     Ready,
     Refusal,
     Turn,
     Upload,
     Vector,
+    decode,
     encode,
     malformed,
-    pack,
     pack_numbers,
     unpack_for,
 )
-from choral.core.paths import announced
-from choral.core.probing import AskedProbes, Probes, faults
-from choral.core.shares import commitment, recover
-from choral.core.terms import Cohort, context_of
-from choral.server.muster import Muster, read, where
+from choral.core.shares import commitment
+from choral.core.terms import Bond, Cohort, Terms, check_words, context_of
+from choral.server.findings import Findings, edge_mask, lanes_hold, left_out, quarrels
+from choral.server.secrets import recover, unseal
 from choral.server.uploads import Uploads
 
-Stage = Literal["upload", "probe", "edges", "final", "open", "done"]
+Stage = Literal["upload", "probe", "edges", "final", "open", "done"]  # "probe" and "open" in `choral.probes` only
+
+
+class Readiness:
+    """Who is ready for a turn, and with which ν."""
+
+    def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
+        self.terms, self.turn, self.called = terms, turn, tuple(sorted(set(called)))
+        outside = self.called and not 0 <= self.called[0] <= self.called[-1] < terms.enrolled
+        if len(self.called) > terms.secure.cohort or outside:
+            raise PlanError(
+                "CH204",
+                f"{len(self.called)} devices were called, by numbers up to {max(self.called)}.",
+                fix=f"The plan has cohorts of at most {terms.secure.cohort}, of devices 0 to {terms.enrolled - 1}.",
+            )
+        self.nonces: dict[int, bytes] = {}
+        self.findings = Findings(terms=terms)
+
+    def outbox(self) -> dict[int, bytes]:
+        """A call for everybody who has not answered yet."""
+        asked = self.terms.question
+        call = encode(Inquire(turn=self.turn, question=asked) if asked else Call(turn=self.turn))
+        return {number: call for number in self.called if number not in self.nonces}
+
+    def receive(self, sender: int, frame: Vector) -> None:
+        """Note one answer; what is not an answer to this call counts as silence."""
+        try:
+            message = read(self.terms, sender, frame)[0]
+        except ChoralError as error:
+            self.findings.fault(sender, error.code)
+            return
+        self.note(sender, message)
+
+    def note(self, sender: int, message: Message) -> None:
+        """The same for a message already read."""
+        if message.turn != self.turn or sender not in self.called:
+            return
+        if isinstance(message, Ready) and self.findings.proves(sender, message):
+            self.nonces.setdefault(sender, message.nonce)
+        elif isinstance(message, Refusal):
+            self.findings.refuse(sender, message)
+
+    def close(self) -> None:
+        """Nothing, or CH503 if too few are ready; nobody has been asked for an update yet."""
+        needed = self.terms.secure.smallest_sum
+        if len(self.nonces) >= needed:
+            return
+        nothing = f"nothing was sent and nobody is charged{self.findings}."
+        if len(self.called) < needed:  # somebody was named before and is left out, or has nothing left to spend
+            raise NotReadyError(
+                "CH503",
+                f"only {len(self.called)} devices can be called, {needed} are needed; {nothing}",
+                where=where(self.turn),
+                fix="Enrol another device, or plan for those that are left: a smaller cohort, or fewer colluders.",
+            )
+        raise NotReadyError(
+            "CH503",
+            f"{len(self.nonces)} of {len(self.called)} devices are ready, {needed} needed; {nothing}",
+            where=where(self.turn),
+            fix="Wait for more devices, or call others.",
+        )
+
+
+def read(terms: Terms, sender: int, frame: Vector) -> tuple[Message, memoryview]:
+    """A device's message and its vector, or CH600 if it names another device than the one that sent it."""
+    message, vector = decode(frame, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
+    if getattr(message, "device", None) != sender:
+        raise malformed("it names another device than the one that sent it")
+    return message, vector
+
+
+def where(turn: Turn) -> str:
+    """The turn, as errors say it."""
+    return f"round {turn.round}, attempt {turn.attempt}:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,21 +141,18 @@ class Round:
 
     def __init__(
         self,
-        muster: Muster,
+        readiness: Readiness,
         model: Vector,
         *,
-        following: Muster | None = None,
+        following: Readiness | None = None,
         uploads: Uploads | None = None,
-        inquiry: Probes | None = None,
     ) -> None:
-        muster.close()
-        self.inquiry = inquiry or Probes()
-        self.asked: AskedProbes | None = None  # the probes of the turn, once they are drawn
-        self.terms, self.turn, self.following = muster.terms, muster.turn, following
+        readiness.close()
+        self.terms, self.turn, self.following = readiness.terms, readiness.turn, following
         self.findings = Findings(terms=self.terms)
         self.stage: Stage = "upload"
         self.sum: Sum | None = None
-        self._nonces = dict(muster.nonces)
+        self._nonces = dict(readiness.nonces)
         self._cohort = Cohort(self.terms, self.turn, self._nonces, b"")  # its ctx comes with the uploads
         self._dropped: frozenset[int] = frozenset()
         self._uploads: dict[int, Upload] = {}
@@ -96,12 +161,8 @@ class Round:
         self._kept = uploads or Uploads(self.terms.codec.word_bits)
         self._edges: dict[int, dict[int, bytes]] = {}
         self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
-        self._left_out: set[int] = set()  # before the probes
         self._own_masks: dict[int, Mask] = {}
-        self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened
-        self._held: Sum | None = None  # until an audit is over
-        self._failed: SumError | None = None
-        self._outbox = announced(self.terms, self.turn, self._nonces, model)
+        self._outbox = self.terms.lists.announced(self.terms, self.turn, self._nonces, model)
 
     @property
     def included(self) -> tuple[int, ...]:
@@ -132,10 +193,6 @@ class Round:
         match message, self.stage:
             case Upload(), "upload" if sender not in self._uploads:
                 self._add(sender, message, vector)
-            case ProbeAnswer(), "probe" if self.asked is not None:
-                self.asked.take(sender, message)
-            case OpenedKeys(), "open" if sender not in self._pairs:
-                self._take_pairs(sender, message)
             case Edges(), "edges" if sender not in self._edges:
                 self._take_edges(sender, message)
             case Opening(), "final" if sender not in self._keys:
@@ -150,10 +207,10 @@ class Round:
     def _take_edges(self, sender: int, message: Edges) -> None:
         """Keep the pair keys that a device reveals, if they are those that it committed to; else it has dropped out."""
         dropped = set(self._cohort.neighbours(sender)) & self._dropped
-        edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
+        edges = unpack_for(message.keys, KEY_SIZE, dropped)
         for other, key in edges.items():
             bond = self._bonds[sender][other]
-            shown = check_words(self.terms, edge_masks(key, sender, other)).tobytes()
+            shown = check_words(self.terms, edge_mask(key, sender, other)).tobytes()
             if (fingerprint(key, self._cohort.context), shown) != (bond.edge, bond.checks):
                 self.findings.name(sender, "revealed another mask key than it had laid down")
                 return
@@ -174,89 +231,35 @@ class Round:
 
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
         self._agree_on(message.context)
-        expected = set(self._cohort.neighbours(sender)) if self.terms.self_masked else set()
-        bonds = Bond.read_all(self.terms, message.bonds, expected)
+        bonds = Bond.read_all(self.terms, message.bonds, set(self._cohort.neighbours(sender)))
         if len(message.checks) != self.terms.check_bytes:
             raise malformed("check lanes of another size than the words")
         words = np.frombuffer(vector, ring(self.terms.codec.word_bits))
         if not lanes_hold(self.terms, words, [message.checks, *(bond.checks for bond in bonds.values())]):
             self._broken.add(sender)
-        self._kept.add(sender, vector, keep=self.terms.self_masked)
+        self._kept.add(sender, vector)
         self._uploads[sender], self._bonds[sender] = message, bonds
 
     def advance(self) -> None:
         """Time is up for this step: go on with those who answered, or raise SumError."""
         if self.stage == "upload":
             silent = self._misled() | (self._nonces.keys() - self._uploads.keys())
-            self._left_out = silent | self._lying(silent)
-            if self.terms.probes:
-                self._probe()
-            else:
-                self._drop(self._left_out, "sent a masked update")
-        elif self.stage == "probe":
-            self._drop(self._left_out | self._judged(), "answered their probes")
+            self._close_uploads(silent | self._lying(silent))
         elif self.stage == "edges":
             self._drop(set(self.included) - self._edges.keys(), "revealed the masks of the dropped")
         elif self.stage == "final":
             self._finish()
-        elif self.stage == "open":
-            self._take_apart()
 
-    def _probe(self) -> None:
-        """Ask everybody whose upload is here and of use: all of them are fixed by now, and nobody knew the probes."""
-        left = [number for number in self._cohort.numbers if number not in self._left_out]
-        if len(left) < self.terms.secure.smallest_sum:
-            raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
-        uploads = ((number, self._kept.vectors[number]) for number in left)  # one at a time: some may be in a file
-        self.asked = AskedProbes.of(self._cohort, uploads, self.inquiry)
-        probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
-        self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
+    def _close_uploads(self, left_out: set[int]) -> None:
+        """Go on without those who sent no upload, or one that is of no use."""
+        self._drop(left_out, "sent a masked update")
 
-    def _judged(self) -> set[int]:
-        """Who is left out by the answers: the silent, and as many of the refused as the sum can spare."""
-        assert self.asked is not None  # noqa: S101 - set when this stage began
-        answers = self.asked.answers
-        most = max(0, len(answers) - self.terms.secure.smallest_sum)
-        return {*(self.asked.digests.keys() - answers.keys()), *self.inquiry.judge(answers, most)}
+    def _final(self) -> None:
+        """FINAL is out: from now on no upload is taken back."""
+        self._kept.vectors.clear()
 
     def _finish(self) -> None:
-        """The sum; where it fails its checks, and for an audit, the turn is opened before anything else happens."""
-        openable = self.terms.opened_turns > 0
-        try:
-            self._held = self._open()
-        except SumError as error:
-            if not (self._own_masks and openable):
-                raise
-            self._failed = error
-        if self._failed is not None or (self.inquiry.audit and openable):
-            self.stage, self._outbox = "open", dict.fromkeys(self.included, encode(Open(turn=self.turn)))
-        else:
-            self.sum, self.stage, self._outbox = self._held, "done", {}
-
-    def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
-        """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
-        keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
-        laid, context = self._bonds[sender], self._cohort.context
-        right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
-        if right != keys:
-            self.findings.name(sender, "revealed another mask key than it had laid down")
-        self._pairs[sender] = right
-
-    def _take_apart(self) -> None:
-        """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
-        found = faults(
-            self.asked, self._cohort, self.included, self._kept.vectors, self._own_masks, self._edges, self._pairs
-        )
-        for number, fault in found.items():
-            self.findings.name(number, fault)
-        self._kept.vectors.clear()
-        named = self.findings.named.keys() & set(self.included)
-        self.stage, self._outbox = "done", {}
-        if self._failed is None and not named:
-            self.sum = self._held
-            return
-        failed = self._failed or SumError("CH505", "an audit found false uploads or answers.")
-        raise self._discarded(failed.code, f"{failed.what} The turn was opened, and {len(named)} are named;")
+        self.sum, self.stage, self._outbox = self._open(), "done", {}
 
     def _misled(self) -> set[int]:
         """The devices that were shown another round, by the ctx that they masked for; the others' ctx is the turn's.
@@ -301,13 +304,9 @@ class Round:
             # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
             self.stage, self._edges = "edges", {}
             self._outbox = dict.fromkeys(included, encode(Drop(turn=self.turn, dropped=pack_numbers(self._dropped))))
-        elif self.terms.self_masked:
-            self.stage, self._outbox = "final", self._final_outbox()
-            if not self.terms.opened_turns:
-                self._kept.vectors.clear()
         else:
-            self.stage = "final"
-            self.advance()
+            self.stage, self._outbox = "final", self._final_outbox()
+            self._final()
 
     def _final_outbox(self) -> dict[int, bytes]:
         following = self.following
@@ -319,15 +318,9 @@ class Round:
 
     def _open(self) -> Sum:
         terms = self.terms
-        added = [
-            mask
-            for one, edges in self._edges.items()
-            for other in edges
-            for mask in edge_masks(edges[other], one, other)
-        ]
-        if terms.self_masked:
-            self._own_masks = self._self_masks()
-            added += self._own_masks.values()
+        added = [edge_mask(edges[other], one, other) for one, edges in self._edges.items() for other in edges]
+        self._own_masks = self._self_masks()
+        added += self._own_masks.values()
         total, count = self._kept.unmasked([mask.undone() for mask in added]), len(self.included)
         spoilt = terms.codec.contain(total, terms.parameters, count=count)
         try:
@@ -336,10 +329,12 @@ class Round:
             # All keys are right, so nothing says whose words are false.
             what = f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
             raise self._discarded(error.code, what) from None
-        if self.asked is not None and not self.asked.belong_to(integers, self.included):
-            raise self._discarded("CH505", "the answers to the probes are not those of the opened sum;")
+        self._check_sum(integers)
         included = tuple(terms.ids[number] for number in self.included)
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
+
+    def _check_sum(self, integers: Integers) -> None:
+        """Nothing, or the SumError of a sum that something else belies."""
 
     def _self_masks(self) -> dict[int, Mask]:
         """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
@@ -371,7 +366,7 @@ class Round:
         if secret is None:
             return None
         mask = self_mask(secret, self._cohort.context, self.terms.ids[owner])
-        if check_words(self.terms, [mask]).tobytes() != self._uploads[owner].checks:
+        if check_words(self.terms, mask).tobytes() != self._uploads[owner].checks:
             self.findings.name(owner, "sent check lanes that do not say 1 and 0")
             return None
         return mask

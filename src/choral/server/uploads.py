@@ -272,11 +272,10 @@ class Uploads:
         self._dtype = ring(bits)
         self._sum = RunningSum(self._dtype, threads=threads, kept=kept)
 
-    def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
-        """Add a device's upload, and lay it aside if it may have to be taken back."""
+    def add(self, number: int, vector: Vector) -> None:
+        """Add a device's upload, and lay it aside, since it may have to be taken back."""
         self._sum.add(np.frombuffer(vector, self._dtype))
-        if keep:
-            self.vectors[number] = vector
+        self.vectors[number] = vector
 
     def take_back(self, number: int) -> None:
         """Take a device's upload out of the sum again."""

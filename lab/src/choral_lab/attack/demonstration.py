@@ -10,13 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.proofs import against_everyone, rounds_each
 from choral.config import parse
-from choral.core.exposure import rounds_each
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.keys import Identity, Roster, digest
-from choral.core.masks import Stream, Words, add_masks, pair_masks, self_mask
-from choral.core.mechanisms import against_everyone
+from choral.core.masks import Stream, Words, add_masks, pair_mask, self_mask
 from choral.core.plan import require_whole
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.engine.compiled import CompiledEngine
 from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
@@ -134,7 +133,7 @@ def masked_words(study: Study, update: Vector) -> Words:
     context = digest("demonstration", roster.digest)
     words = study.codec.encode(update, Stream.fresh())
     pairs = [identities[0].pair(other.bundle, b"demonstration") for other in identities[1:]]
-    masks = [mask for pair in pairs for mask in pair_masks(pair, context)]
+    masks = [pair_mask(pair, context) for pair in pairs]
     secret = Stream.fresh().words(8, 32).tobytes()
     add_masks(words, [*masks, self_mask(secret, context, names[0])])
     return words

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from choral.asking.question import Question
 from choral.config import job_of
+from choral.core.exposure import ADJACENCY, EVERYONE
 from choral.core.masks import Stream
 from choral.core.plan import require_whole
-from choral.core.rules import ADJACENCY, EVERYONE
 from choral.run.inquiry import answer_privacy
 from choral.run.questions import AskTerms, CheckedQuestion
 from choral.tables.reading import Table

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.proofs import Loss
 from choral.asking.question import Question
 from choral.config import job_of
 from choral.core import private_sums
 from choral.core.events import Gaussian
 from choral.core.masks import Stream
 from choral.core.private_sums import LEAST_SCALE
-from choral.core.rules import Loss
 from choral.core.samplers import discrete_gaussian
 from choral.run.folder import Watch, unwatched
 from choral.run.questions import AskTerms

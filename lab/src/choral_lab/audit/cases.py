@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from choral.accounting.account import account_of
 from choral.accounting.calibrate import noise_for
+from choral.accounting.proofs import smooth
 from choral.core.errors import ConfigError
 from choral.core.exposure import exposure_of
 from choral.core.plan import Plan, SecureSum, require_whole
@@ -92,8 +93,9 @@ def _plan(epsilon: float, *, rounds: int, clip: float, step_size: float) -> Plan
 
 def _account(plan: Plan, *, smoothness: float | None = None, convex: bool = False) -> Account:
     """The account of a device that takes part in every round, where nobody colludes and nobody drops out."""
-    part = exposure_of(plan, SecureSum.of_paper(plan.cohort), rows=plan.rows, rounds=plan.rounds)
-    return account_of(replace(part, smoothness=smoothness, convex=convex), DELTA)
+    everybody = SecureSum(cohort=plan.cohort, smallest_sum=plan.cohort, threshold=plan.cohort - 1)
+    part = exposure_of(plan, everybody, rows=plan.rows, rounds=plan.rounds)
+    return account_of(smooth(part, smoothness=smoothness, convex=convex), DELTA)
 
 
 def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.calibrate import smallest_noise
+from choral.accounting.proofs import against_everyone
 from choral.core.exposure import Exposure, exposure_of
-from choral.core.mechanisms import against_everyone
 from choral.core.plan import Budget, Plan, SecureSum, require_whole
 from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
@@ -139,7 +139,7 @@ def plan_for(layout: Layout, *, epsilon: float, batch: int) -> Plan:
 
 
 def _part(plan: Plan) -> Exposure:
-    return exposure_of(plan, SecureSum.of_paper(2), rows=plan.rows, rounds=1)
+    return exposure_of(plan, SecureSum(cohort=2, smallest_sum=2, threshold=1), rows=plan.rows, rounds=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.calibrate import loss_under, smallest_noise
+from choral.accounting.proofs import Loss
 from choral.core.codec import Codec, quantise
 from choral.core.exposure import exposure_of
-from choral.core.mechanisms.noise_once import movement
+from choral.core.mechanisms import movement
 from choral.core.plan import Budget, Plan, Sampling, SecureSum, UnitName, unit_of
-from choral.core.rules import Loss
 from choral.learning.models import Model, linear
 from choral.learning.once import LocalWork, local_work, places_of, with_noise
 from choral.learning.persons import grouped, model_of_units

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.core.exposure import rounds_each
+from choral.accounting.proofs import rounds_each
 from choral.core.plan import Plan
 from choral.engine.compiled import CompiledEngine
 from choral.learning.models import Model

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
+from choral.accounting.conversions import rho_for
+from choral.accounting.proofs import Loss
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Zcdp
 from choral.core.plan import require_number, require_whole
 from choral.core.poisson import divergence
-from choral.core.rules import Loss
-from choral.core.zcdp import rho_for
 from choral_lab.audit.bounds import Scores, Tally, false_alarm_rate, least_epsilon, least_mean_loss
 
 _NEAR_ONE = 1.001  # an order whose divergence is at least the mean loss, and at most 0.1 % more than it for a Gaussian

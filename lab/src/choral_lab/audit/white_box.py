@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from choral.accounting.calibrate import loss_under, smallest_noise
+from choral.accounting.proofs import Loss
 from choral.core.codec import Codec
 from choral.core.exposure import Exposure, exposure_of
-from choral.core.mechanisms import mechanism_of
+from choral.core.mechanisms import POISSON, mechanism_of
 from choral.core.plan import Budget, Plan, SecureSum
-from choral.core.rules import Loss
 from choral.learning.recipe import Recipe
 from choral.run.folder import Watch, unwatched
 from choral_lab.audit.steps import Scores, Watched, Weigh, by_steps, by_sums
@@ -86,7 +86,7 @@ def steps_of(plan: Plan, rounds: int) -> tuple[Watched, Weigh]:
     """The canary in so many rounds of a plan whose every noisy step is seen, and the weight of what a step shows."""
     watched = Watched(plan=plan, recipe=Recipe.of(plan), rounds=rounds, reach=plan.step_size * plan.clip / plan.batch)
     multiplier = plan.noise * plan.batch / plan.clip
-    if mechanism_of(plan).secret_batches:
+    if mechanism_of(plan) is POISSON:
         return watched, perhaps_there(multiplier, plan.batch / plan.rows)
     return watched, always_there(multiplier)
 

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.account import account_of
-from choral.accounting.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
+from choral.accounting.calibrate import Rule, loss_under, smallest_noise
+from choral.accounting.proofs import rounds_each, smooth
+from choral.accounting.reserves import spendable, with_reserves
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposure, in_crowd, rounds_each
+from choral.core.exposure import Exposure, in_crowd
 from choral.core.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
@@ -238,14 +240,13 @@ class Experiment:
         smoothness = self.task.smoothness if premises.smoothness else None
         colluders = self.colluders if premises.colluders else 0
         part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=0)
-        return replace(
+        part = replace(
             part,
             clip=self.update_clip if premises.of_updates else self.clip,
             # Where no rule looks at the step size, experiments that differ in it alone share one search for the noise.
             step_size=1.0 if smoothness is None and not plan.once else self.step_size,
-            smoothness=smoothness,
-            convex=smoothness is not None,
         )
+        return smooth(part, smoothness=smoothness, convex=smoothness is not None)
 
     def curve(self, repeat: int, part: Part) -> Curve:
         """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.

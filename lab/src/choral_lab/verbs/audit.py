@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from choral.cli import terminal
 from choral.core.errors import ConfigError
-from choral.core.rules import ADJACENCY
+from choral.core.exposure import ADJACENCY
 
 if TYPE_CHECKING:
     from choral.core.plan import Sampling, UnitName

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print what came out."""
-    from choral.report.png import why_not
+    from choral.report.charts import why_not
     from choral_lab.paper.figures import ABOUT_EPSILON, FIGURES, reproduce
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]

@@ -5,6 +5,8 @@ agree on. Names and numbers that Flower keeps elsewhere stand here; tests/backen
 the Flower that is installed.
 """
 
+import contextlib
+import socket
 import ssl
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -18,6 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePri
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from choral.backends import local_socket
+
+WAKE_UP = "bell.sock"  # next to the SuperLink's socket, in a folder of this user only
 PUBLIC_KEY, SIGNATURE, TIMESTAMP, TOKEN = "flwr-public-key", "flwr-signature", "flwr-timestamp", "flwr-task-token"
 AHEAD, BEHIND = 5, 305  # seconds that the clock of a node may be ahead of the server's, and behind it
 PIECE = 5 * 2**20  # bytes of an array that are sent at once
@@ -119,3 +124,31 @@ def counts_now(stamp: str) -> bool:
     (True, False)
     """
     return -AHEAD < (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds() < BEHIND
+
+
+def wake_up_socket(path: Path) -> socket.socket:
+    """A socket that becomes readable on a wake-up; one that a dead process left behind is replaced.
+
+    The conductor wakes the gate up when it has pushed messages for the sites, so nobody looks for them again and again.
+    A wake-up carries nothing and may get lost: after a while the gate looks anyway.
+    """
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.bind(local_socket.address(path))
+    path.chmod(0o600)
+    made.setblocking(False)
+    return made
+
+
+def wake_up(path: Path) -> None:
+    """Wake up whoever has this socket; nobody waits for an answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, contextlib.suppress(OSError):
+        line.setblocking(False)
+        line.sendto(b"", local_socket.address(path))
+
+
+def forget_wake_ups(woken: socket.socket) -> None:
+    """Forget all wake-ups so far."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            woken.recv(1)

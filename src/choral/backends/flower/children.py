@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from choral.backends.pauses import Pauses
+from choral.backends.connecting import Pauses
 from choral.core.errors import DeploymentError
 
 # Nothing that Flower starts looks up the internet.

@@ -4,33 +4,86 @@ What a run's app bundle names as its server is not looked at: whoever could ask 
 """
 
 import argparse
+import contextlib
 import json
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+import httpx
 from flwr.app import Message
 from flwr.common.serde import run_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PullObjectResponse
 from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    AcquireTaskResponse,
     PullAppMessagesRequest,
     PullTaskInputRequest,
     PullTaskInputResponse,
     PushTaskOutputRequest,
     PushTaskOutputResponse,
+    SendTaskHeartbeatRequest,
+    SendTaskHeartbeatResponse,
 )
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from choral.backends.flower import bell, conductor_named, tasks
-from choral.backends.flower.api import COMPLETED, FAILED, SERVER_APP, Api
+from choral.backends.flower import conductor_named
+from choral.backends.flower.api import COMPLETED, FAILED, HEARTBEAT, SERVER_APP, WAKE_UP, Api, wake_up
 from choral.backends.flower.enclosed import NOWHERE, speak_through
 from choral.backends.flower.grid import GridTransport
 from choral.core.errors import ChoralError
+
+_REST = 1.0  # seconds before the other side is tried again after it did not answer
+
+
+def work(path: Path, kind: str, do: Callable[[str], None], *, poll: float) -> None:
+    """Do every task of a kind, one after the other, for ever; each is known by its token."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has started it ends it
+    request = AcquireTaskRequest(supported_task_types=[kind])
+    with Api(path) as asking:
+        while True:
+            try:
+                task = asking.ask("/v1/runtime/acquire-task", request, AcquireTaskResponse)
+                if task.token:
+                    do(task.token)
+                else:
+                    time.sleep(poll)
+            except httpx.HTTPError:  # the other side is starting, or the run has ended meanwhile
+                time.sleep(_REST)
+            except (
+                Exception
+            ) as error:  # what one message brings must not end the work on the next; its text may be data
+                print(f"a task failed: {type(error).__name__}", file=sys.stderr, flush=True)
+                time.sleep(_REST)
+
+
+@contextlib.contextmanager
+def heartbeats(api: Api) -> Iterator[None]:
+    """Signs of life while a task is done; without them the other side gives it up after two that are missing."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                api.ask("/v1/runtime/send-task-heartbeat", SendTaskHeartbeatRequest(), SendTaskHeartbeatResponse)
+            if over.wait(0.8 * HEARTBEAT):
+                return
+
+    sender = threading.Thread(target=beat, name="heartbeats", daemon=True)
+    sender.start()
+    try:
+        yield
+    finally:
+        over.set()
+        sender.join()
 
 
 class SocketGrid(HttpGrid):
@@ -46,9 +99,9 @@ class SocketGrid(HttpGrid):
         speak_through(self._runtime_client, self._link)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push the messages, and ring."""
+        """Push the messages, and wake up the gate."""
         ids = super().push_messages(messages)
-        bell.ring(self._link.with_name(bell.NAME))
+        wake_up(self._link.with_name(WAKE_UP))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -110,7 +163,7 @@ class Arriving:
 
 def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | None, token: str) -> None:
     """Run a study over the grid of one task, and tell the SuperLink how it ended."""
-    with Api(link, token=token) as api, tasks.heartbeats(api):
+    with Api(link, token=token) as api, heartbeats(api):
         task = api.ask("/v1/runtime/pull-task-input", PullTaskInputRequest(), PullTaskInputResponse)
         TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
         TaskIdentity.node_id = task.context.node_id
@@ -143,7 +196,7 @@ def main() -> int:
     args = parser.parse_args()
     nodes = None if args.nodes is None else {int(node): id for node, id in json.loads(args.nodes.read_text()).items()}
     do = partial(conduct, args.link, args.conductor, args.study, nodes)
-    tasks.work(args.link, SERVER_APP, do, poll=args.poll)
+    work(args.link, SERVER_APP, do, poll=args.poll)
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from choral.backends import relay
+from choral.backends import local_socket
 
 NOWHERE = "enclosed"  # stands for a host in Flower's clients; nobody looks it up
 
@@ -35,7 +35,7 @@ def main() -> object:
 
     def serve_at_the_socket(server: uvicorn.Server, *_: object, **__: object) -> None:
         server.config.ssl_certfile = server.config.ssl_keyfile = None
-        with relay.listening(Path(path)) as door:
+        with local_socket.listening(Path(path)) as door:
             serve(server, sockets=[door])
 
     patched: Any = uvicorn.Server

@@ -9,7 +9,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from choral.backends.flower.parcels import KIND, packed, parcel, refused_by, unpacked, with_head
-from choral.backends.relay import FRAME, HELLO
+from choral.backends.local_socket import FRAME, HELLO
 from choral.core.errors import DeploymentError
 from choral.core.messages import Vector
 

@@ -28,11 +28,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from choral.backends.connecting import Pauses, proxy_for
 from choral.backends.flower.api import Api, signed
 from choral.backends.flower.children import FED
 from choral.backends.flower.parcels import relayed
-from choral.backends.pauses import Pauses
-from choral.backends.proxies import proxy_for
 from choral.core.errors import TrustError
 
 LET_IN = "let in as node"  # what the log says first when the server knows this node

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.core.errors import CODES, DeploymentError
 from choral.core.messages import Vector
 
@@ -59,7 +59,7 @@ def refused_by(content: RecordDict) -> str:
 def relayed(message: Message, door: Path) -> Message:
     """The answer of the process behind the door. Whatever goes wrong there, only a code leaves this machine."""
     try:
-        reply = parcel(relay.ask(door, unpacked(message.content) or b"", timeout=message.metadata.ttl))
+        reply = parcel(local_socket.ask(door, unpacked(message.content) or b"", timeout=message.metadata.ttl))
     except DeploymentError as error:
         reply = RecordDict({"refusal": ConfigRecord({"code": error.code})})
     return Message(reply, reply_to=message)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from choral.backends import relay
+from choral.backends import local_socket
 from choral.backends.flower.api import PIECE
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
@@ -163,7 +163,7 @@ def connect(
 def _enclosed(path: Path) -> list[str]:
     """The words before one of Flower's commands that give it a socket in place of a port."""
     check_version()
-    return [sys.executable, "-m", "choral.backends.flower.enclosed", relay.address(path)]
+    return [sys.executable, "-m", "choral.backends.flower.enclosed", local_socket.address(path)]
 
 
 def command(name: str) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+from choral.backends.connecting import connection, proxy_for
 from choral.backends.flower.api import AHEAD, BEHIND
-from choral.backends.proxies import connection, proxy_for
 from choral.core.errors import DeploymentError
 
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name: everything is verified but the dates. With a wrong

@@ -1,6 +1,7 @@
 """How a round's sum is protected: who may drop out, who may collude, and when it may be opened."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from choral.core.errors import PlanError
@@ -8,6 +9,8 @@ from choral.core.plan.checks import hold_plain_numbers, require_one_of, require_
 
 PRIVACY_BITS = 40  # what a sparse graph must have
 Adversary = Literal["curious", "lying"]
+# Fields that choral 0.2 had, each with the only value that is left. Digests, studies and records go on naming them.
+_OF_BEFORE: dict[str, object] = {"lanes": 1, "masks": "single", "mode": "choral"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +30,9 @@ class SecureSum:
     colluders: int = 0
     adversary: Adversary = "lying"
     modulus_bits: Literal[16, 32, 64] = 32
-    lanes: Literal[1, 3] = 1
-    masks: Literal["single", "directed"] = "single"
     graph: Literal["complete", "harary"] = "complete"
     neighbours: int | None = None
-    mode: Literal["choral", "paper"] = "choral"
+    retired: tuple[tuple[str, str | int], ...] = ()  # of a record that choral 0.2 wrote: what only it can run
 
     def __post_init__(self) -> None:
         hold_plain_numbers(self)
@@ -40,9 +41,7 @@ class SecureSum:
         require_whole("colluders", self.colluders, least=0, most=self.cohort - 1)
         require_whole("threshold", self.threshold, least=1, most=self.cohort)
         require_one_of("adversary", self.adversary, ("curious", "lying"))
-        require_one_of("masks", self.masks, ("single", "directed"))
         require_one_of("graph", self.graph, ("complete", "harary"))
-        require_one_of("mode", self.mode, ("choral", "paper"))
         self._require_room()
         self._require_graph()
         self._require_safe()
@@ -64,20 +63,34 @@ class SecureSum:
         return cls(cohort=cohort, smallest_sum=smallest, threshold=smallest - 1, colluders=counted, **other)
 
     @classmethod
-    def of_paper(cls, cohort: int, **other: Any) -> Self:  # noqa: ANN401 - as above
-        """Fig. 1's protocol as printed: directed seeds, no self masks; nobody may drop out and nobody colludes.
+    def read(cls, fields: Mapping[str, Any]) -> Self:
+        """The secure sum that these fields describe, which may be of a record of choral 0.2.
 
-        >>> SecureSum.of_paper(10).threshold
-        9
+        >>> SecureSum.read(SecureSum.for_cohort(4).described) == SecureSum.for_cohort(4)
+        True
         """
-        require_whole("cohort", cohort, least=2)
-        return cls(cohort=cohort, smallest_sum=cohort, threshold=cohort - 1, masks="directed", mode="paper", **other)
+        retired = tuple((name, fields[name]) for name, left in _OF_BEFORE.items() if fields.get(name, left) != left)
+        return cls(**{name: value for name, value in fields.items() if name not in _OF_BEFORE}, retired=retired)
+
+    @property
+    def described(self) -> dict[str, object]:
+        """All fields as digests, studies and records name them, in the order of choral 0.2."""
+        own, before = asdict(self), _OF_BEFORE | dict(self.retired)
+        graph = {name: own.pop(name) for name in ("graph", "neighbours")}
+        del own["retired"]
+        return own | {name: before[name] for name in ("lanes", "masks")} | graph | {"mode": before["mode"]}
+
+    def require_runnable(self) -> None:
+        """Nothing, or CH204 for a form that only choral 0.2 and before can run."""
+        for name, value in self.retired:
+            raise PlanError(
+                "CH204", f"a secure sum with {name} = {value!r}.", fix="choral 0.2 is the last version that runs it."
+            )
 
     @property
     def value_bits(self) -> int:
         """q: the bits that one device's value may have, so that no sum of a cohort wraps: b ≥ q + ⌈log2 r⌉ + 1."""
-        lane_bits = 21 if self.lanes == 3 else self.modulus_bits
-        return lane_bits - (self.cohort - 1).bit_length() - 1
+        return self.modulus_bits - (self.cohort - 1).bit_length() - 1
 
     @property
     def lying(self) -> bool:
@@ -94,11 +107,6 @@ class SecureSum:
         """The chance per turn that an update is exposed: zero on a complete graph, at most 2^-40 on a sparse one."""
         return 2.0**-PRIVACY_BITS if self.sparse else 0.0
 
-    @property
-    def self_masked(self) -> bool:
-        """Whether updates carry self masks; the paper's protocol has none."""
-        return self.mode != "paper"
-
     def honest_noises(self, adversary: Adversary) -> int:
         """r_eff: how many honest devices' noises are certainly in any sum that this adversary can open."""
         if adversary == "curious":
@@ -112,17 +120,13 @@ class SecureSum:
         return self.threshold + self.smallest_sum - self.cohort - self.colluders + 1
 
     def _require_room(self) -> None:
-        if (self.modulus_bits, self.lanes) not in ((16, 1), (32, 1), (64, 1), (64, 3)):
-            raise PlanError(
-                "CH204",
-                f"modulus_bits = {self.modulus_bits!r} with lanes = {self.lanes!r}.",
-                fix="Use 16, 32 or 64 bits with 1 lane, or 64 bits with 3 lanes.",
-            )
+        if self.modulus_bits not in (16, 32, 64):
+            raise PlanError("CH204", f"modulus_bits = {self.modulus_bits!r}.", fix="Use 16, 32 or 64 bits.")
         if self.value_bits < 3:
             raise PlanError(
                 "CH204",
                 f"a sum of {self.cohort:,} devices leaves {self.value_bits} bits for a value.",
-                fix="Use a larger modulus, one lane, or a smaller cohort.",
+                fix="Use a larger modulus, or a smaller cohort.",
             )
 
     def _require_graph(self) -> None:
@@ -135,12 +139,6 @@ class SecureSum:
             require_whole("neighbours", self.neighbours, least=2, most=self.cohort - 1) % 2
         ):
             raise PlanError("CH200", f"neighbours = {self.neighbours}.", fix="Must be even.")
-        if not self.self_masked and (self.sparse or self.smallest_sum < self.cohort or self.colluders):
-            raise PlanError(
-                "CH204",
-                "the paper's protocol has no drop-outs, no colluders and a complete graph.",
-                fix="Use SecureSum.of_paper(cohort).",
-            )
 
     def _require_safe(self) -> None:
         """The bounds of docs/secure-sum.md; one below any of them, somebody's update can be opened alone."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.accounting.reserves import overflow, room_chance
 from choral.core.plan import Plan
 from choral.core.plan.poisson_room import capacity, widest
-from choral.core.poisson import overflow, room_chance
 from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_reason
 from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, words
