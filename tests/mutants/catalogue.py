@@ -221,7 +221,7 @@ MUTANTS = [
     bug("charged for one use of a record only", MECHANISMS + "composed", "uses / noises", "1 / noises",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
-    bug("sampled steps by removal", "choral.core.loss_grid:of_step", "cells(-1.0)", "cells(0.0)",
+    bug("sampled steps by removal", "choral.core.poisson:of_step", "cells(-1.0)", "cells(0.0)",
         "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
     bug("rare failures not taken from δ", EVENTS + "epsilon_of", "delta - spent", "delta",
         "tests/privacy/test_events.py::test_an_events_own_delta_is_taken_from_the_whole"),
@@ -245,7 +245,7 @@ MUTANTS = [
     bug("an approval caps nothing", BALANCE + "check", "plan in self.open_plans", "False",
         "tests/attacks/test_deployed_sites.py::"
         "test_an_approval_caps_its_own_study_under_a_larger_limit_for_all"),
-    bug("an old ledger is taken for the latest", CHAIN + "_check_receipt", "if receipt is None:\n    return", "return",
+    bug("an old ledger is taken for the latest", CHAIN + "read", "before != (receipt.seal,)", "False",
         "tests/privacy/test_ledger.py::test_an_old_copy_is_refused_by_the_last_receipt"),
     bug("upload handed out before its charge", DEVICE + "_upload", "self._pay(turn)", "",
         "tests/protocol/test_device.py::test_charge_and_turn_are_durable_before_the_upload_is_handed_out"),

@@ -48,35 +48,28 @@ class PrivacyFilter:
 
     def __init__(self, adversary: str, limit: Budget, *, by_version_1: bool) -> None:
         self.adversary = adversary
+        self._reserved: float | None = None
         self.studies: list[ReservedStudy] = []
         self._by_version_1 = by_version_1
         self._charged: list[tuple[str, Event]] = []  # each charge's plan and event
-        self.limit = limit
+        self.set_limit(limit)
 
-    @property
-    def limit(self) -> Budget:
-        """The most that may be lost to this adversary; what was reserved and spent stays if it changes."""
-        return self._limit
-
-    @limit.setter
-    def limit(self, limit: Budget) -> None:
-        self._limit = limit
-        self._reserved: float | None = None
+    def set_limit(self, limit: Budget) -> None:
+        """Set another limit; what was reserved and spent stays."""
+        self.limit, self._reserved = limit, None
 
     @property
     def reserved(self) -> float:
         """ε at the limit's δ of everything that is reserved, used or not: the figure that is proved."""
         if self._reserved is None:
-            self._reserved = self._composed(self._fixed, self._later) if self.studies else self.epsilon
+            self._reserved = self._composed(self._fixed, self._later) if self.studies else self.spent()
         return self._reserved
 
-    @property
-    def epsilon(self) -> float:
-        """ε of what was charged so far: what is proved if nobody chose by results where to stop."""
-        return self.epsilon_of_charges()
+    def spent(self, *more: Event) -> float:
+        """ε of what was charged, and of further charges of the fixed part.
 
-    def epsilon_of_charges(self, *more: Event) -> float:
-        """The same with further charges of the fixed part."""
+        It is proved if nobody chose by results where to stop.
+        """
         if not self.studies:
             return epsilon_of([*(event for _, event in self._charged), *more], self.limit.delta)
         used = [study for study in self.studies if study.charged]
@@ -176,7 +169,7 @@ class Balance:
     >>> balance = Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5))
     >>> balance.reserve(Reservation(rule="S1", plan="9f3c", uploads=(Gaussian(mu=0.15),) * 3))
     >>> balance.take(Charge(rule="S1", plan="9f3c", round=1, event=Gaussian(mu=0.15), summed=Gaussian(mu=0.05)))
-    >>> round(balance.epsilon, 4), round(balance.reserved, 4), round(balance.against(SUMS).epsilon, 4)
+    >>> round(balance.epsilon, 4), round(balance.reserved, 4), round(balance.against(SUMS).spent(), 4)
     (0.5299, 0.9663, 0.16)
     """
 
@@ -199,7 +192,7 @@ class Balance:
         if sum_epsilon is not None:
             self.limits[SUMS] = replace(limit, epsilon=sum_epsilon)
         for adversary, kept in self._filters.items():
-            kept.limit = self.limits.get(adversary, limit)
+            kept.set_limit(self.limits.get(adversary, limit))
 
     @property
     def limit(self) -> Budget:
@@ -241,11 +234,7 @@ class Balance:
     @property
     def epsilon(self) -> float:
         """ε against everyone of what was charged so far."""
-        return self.against(EVERYONE).epsilon
-
-    def epsilon_with(self, event: Event) -> float:
-        """The proved ε against everyone after one more event that nobody has reserved; nothing is charged."""
-        return self.against(EVERYONE).with_study("", (event,))[0]
+        return self.against(EVERYONE).spent()
 
     @property
     def open_plans(self) -> tuple[str, ...]:
@@ -321,7 +310,7 @@ class Balance:
             elif kept.reserved <= kept.limit.epsilon:
                 continue
             else:  # the limit was lowered after the reservation
-                after = kept.epsilon_of_charges(*uploads)
+                after = kept.spent(*uploads)
             if not after <= kept.limit.epsilon:  # so that NaN is refused too
                 raise self._beyond(f"round {charge.round}", after, charge, kept)
 
@@ -358,13 +347,14 @@ class Balance:
             self.by_version_1 = bool(self.charges)
 
     def _beyond(self, what: str, after: float, entry: Charge | Reservation, kept: PrivacyFilter) -> LedgerError:
-        held = "spent" if kept.reserved <= kept.epsilon else "reserved"
+        adjacency = shared([*(charge.adjacency for charge in self.charges), entry.adjacency])
+        held = "spent" if kept.reserved <= kept.spent() else "reserved"
         against_sums = kept.adversary == SUMS
         return LedgerError(
             "CH408" if against_sums else "CH401",
             f"device {self.device} refuses {what}: it has {held} ε = {figures_up(kept.reserved, 4)} of "
             f"{kept.limit.epsilon:.4g}; this would make {figures_up(after, 4)} (δ = {kept.limit.delta:.3g}, "
-            f"{_shared((*self.adjacencies, entry.adjacency))}, rule {entry.rule}, against "
+            f"{adjacency}, rule {entry.rule}, against "
             f"{SUMS if against_sums else entry.adversary}).",
             why="Nothing was sent.",
             fix="Only the data owner can raise the limit.",
@@ -381,41 +371,13 @@ class Balance:
             fix="What was approved is used up. More of it takes another study, and another approval.",
         )
 
-    # Words
-
-    @property
-    def adversaries(self) -> tuple[str, ...]:
-        """Against whom the charges were computed; ε holds against the one that all of them name."""
-        return tuple(dict.fromkeys(charge.adversary for charge in self.charges)) or (EVERYONE,)
-
-    @property
-    def adjacencies(self) -> tuple[str, ...]:
-        """What neighbours differ in, by the charges."""
-        return tuple(dict.fromkeys(charge.adjacency for charge in self.charges))
-
-    @property
-    def adjacency(self) -> str:
-        """What neighbours differ in for the ε of all charges together."""
-        return _shared(self.adjacencies)
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules of the charges, in the order of their first use."""
-        return tuple(dict.fromkeys(charge.rule for charge in self.charges))
-
-    @property
-    def terms(self) -> str:
-        """What all charges cover together, by which rules and against whom; empty without any."""
-        rules = f"rule{'s' * (len(self.rules) > 1)} {', '.join(self.rules)}"
-        return f"{self.adjacency}, {rules}, against {' and '.join(self.adversaries)}" if self.charges else ""
-
 
 def _shown(entry: Charge | Reservation, kept: PrivacyFilter) -> tuple[str, tuple[Event, ...]]:
     """The plan of an entry, and its uploads as the adversary sees them."""
     return entry.plan, entry.uploads_against(kept.adversary)
 
 
-def _shared(adjacencies: Iterable[str]) -> str:
+def shared(adjacencies: Iterable[str]) -> str:
     """What charges of these adjacencies cover together: where they differ, what every one of them covers."""
     different = set(adjacencies) or {ADJACENCY}
     return different.pop() if len(different) == 1 else MIXED_ADJACENCY
