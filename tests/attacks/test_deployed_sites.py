@@ -12,6 +12,7 @@ from choral.backends import local_socket
 from choral.backends.wire import Wire
 from choral.config.toml import to_toml
 from choral.core.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
+from choral.core.exposure import EVERYONE
 from choral.core.ledger import Ledger, Receipt
 from choral.core.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
 from choral.deploy.agent import Agent
@@ -248,7 +249,9 @@ def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
                 break
         spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
         cost = running["hill"].costs.event(0, 0)
-        more = {name: agent.ledger.balance.epsilon_with(cost) for name, agent in running.items()}
+        more = {
+            name: agent.ledger.balance.against(EVERYONE).with_study("", (cost,))[0] for name, agent in running.items()
+        }
     assert codes == {"CH409"}
     assert number == 4  # three rounds were approved
     assert all(epsilon <= 4.0 for epsilon in spent.values())

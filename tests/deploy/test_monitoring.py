@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from choral.accounting.ledger_statement import statement_of
 from choral.core.ledger import Ledger
-from choral.deploy.status import Family, logged_lines, prometheus
+from choral.deploy.status import logged_lines, metric, prometheus
 from tests.run.consortium import Consortium
 
 
@@ -52,7 +52,7 @@ def test_lines_that_a_power_cut_left_incomplete_are_passed_over(tmp_path):
 
 
 def test_quotes_and_line_ends_in_a_label_are_escaped():
-    text = Family(name="a", kind="gauge", meaning="b.", samples=[({"device": 'x"\\\ny'}, 2.5)]).text()
-    [family] = text_string_to_metric_families(text + "\n")
+    lines = metric("a", "b.", [({"device": 'x"\\\ny'}, 2.5)])
+    [family] = text_string_to_metric_families("\n".join(lines) + "\n")
     assert family.samples[0].labels == {"device": 'x"\\\ny'}
     assert family.samples[0].value == 2.5

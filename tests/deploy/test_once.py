@@ -77,7 +77,7 @@ def test_sites_train_and_their_ledgers_keep_both_figures(consortium):
         ledger = Ledger.read(home.ledger_path)
         assert len(ledger.balance.charges) == 3
         # Three devices and no colluder: a lying server's sums hold at least two honest noises.
-        assert ledger.balance.against(SUMS).epsilon < 0.75 * ledger.balance.epsilon
+        assert ledger.balance.against(SUMS).spent() < 0.75 * ledger.balance.epsilon
 
 
 def test_a_limit_for_sums_refuses_a_study_that_would_pass_it(consortium):
@@ -93,7 +93,7 @@ def test_a_lower_limit_for_sums_refuses_the_next_upload(consortium):
     rounds(consortium, 3)
     for home in consortium.homes.values():
         with Ledger.open(home.ledger_path) as ledger:
-            ledger.set_limit(ledger.limit, ledger.balance.against(SUMS).epsilon * 1.001)
+            ledger.set_limit(ledger.limit, ledger.balance.against(SUMS).spent() * 1.001)
             with pytest.raises(LedgerError, match=r"CH408.*against a server that sees only sums"):
                 ledger.charge(replace(ledger.balance.charges[-1], round=4))
 
@@ -127,7 +127,7 @@ def test_a_study_that_trusts_the_sum_needs_a_site_that_has_a_limit_for_it(tmp_pa
     rounds(trusting, 3)
     for home in trusting.homes.values():
         ledger = Ledger.read(home.ledger_path)
-        assert ledger.balance.against(SUMS).epsilon <= limit < ledger.balance.epsilon
+        assert ledger.balance.against(SUMS).spent() <= limit < ledger.balance.epsilon
 
 
 def test_the_integers_of_a_deployed_round_are_those_of_the_function_that_simulations_run(consortium, monkeypatch):

@@ -262,9 +262,7 @@ PRICES: list[Mutant] = [
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
 COVER = "choral.core.balance:"
-LOST = (
-    "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
-)
+LOST = "tests/privacy/test_poisson.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 PROOFS: list[Mutant] = [
     bug(
         "whole updates with noise as narrow as their Gaussian",
@@ -297,14 +295,14 @@ PROOFS: list[Mutant] = [
     ),
     bug(
         "transforms that lose nothing",
-        "choral.core.loss_grid:Tilted.lost",
+        "choral.core.poisson:Tilted.lost",
         "math.sqrt(squares) * self.error + 2 * math.exp(_TAIL) * most",
         "2 * math.exp(_TAIL) * most",
         LOST,
     ),
     bug(
         "one step's transform pays for all steps",
-        "choral.core.loss_grid:Composed.tilted",
+        "choral.core.poisson:Composed.tilted",
         "lost + count * error",
         "lost + error",
         LOST,
@@ -312,16 +310,16 @@ PROOFS: list[Mutant] = [
     bug(
         "moments without what floats lose",
         "choral.core.poisson:renyi",
-        "4 * loss_grid.UNIT * (2 * order - 1)",
-        "0 * loss_grid.UNIT * (2 * order - 1)",
+        "4 * UNIT * (2 * order - 1)",
+        "0 * UNIT * (2 * order - 1)",
         "tests/privacy/test_poisson.py::test_moments_of_a_step_are_never_below_the_exact_ones",
     ),
     bug(
         "losses rounded down to the grid",
-        "choral.core.loss_grid:of_step",
+        "choral.core.poisson:of_step",
         "probabilities[1:] += upper",
         "probabilities[1:] += upper * (1 - 1e-06)",
-        "tests/privacy/test_loss_grid.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
+        "tests/privacy/test_poisson.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
     ),
     bug(
         "a study compared with its price at the wrong ends",

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import subprocess
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,7 +23,7 @@ HEADER = {"choral": "ledger", "version": 1}
 def written(folder: Path, *bodies: dict) -> Path:
     path = folder / "some.ledger"
     writer, _ = Chain.open(path, first=HEADER)
-    with writer:
+    with closing(writer):
         for body in bodies:
             writer.append(body)
     return path
@@ -140,7 +141,7 @@ def test_an_interrupted_line_is_cut_off_at_the_next_opening_and_the_chain_goes_o
     for length in range(1, 60, 7):
         three_lines.write_bytes(whole + whole[:length])
         writer, lines = Chain.open(three_lines)
-        with writer:
+        with closing(writer):
             assert (lines.torn, len(lines.bodies)) == (length, 3)
             assert three_lines.read_bytes() == whole
             assert writer.append({"round": 3}).entries == 4
@@ -150,7 +151,7 @@ def test_a_line_that_lacks_only_its_line_end_counts_and_gets_it(three_lines):
     whole = three_lines.read_bytes()
     three_lines.write_bytes(whole[:-1])
     writer, lines = Chain.open(three_lines)
-    with writer:
+    with closing(writer):
         assert (len(lines.bodies), lines.ended) == (3, False)
         assert three_lines.read_bytes() == whole
         writer.append({"round": 3})

@@ -12,6 +12,7 @@ from choral.core import balance as balancing
 from choral.core.balance import LEAK
 from choral.core.errors import LedgerError
 from choral.core.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
+from choral.core.exposure import EVERYONE
 from choral.core.ledger import Balance, Charge, Ledger, Reservation
 from choral.core.plan import Budget
 from choral.core.poisson import curve
@@ -150,12 +151,12 @@ def test_a_tiny_question_that_is_reserved_with_a_study_adds_nothing_and_a_later_
     balance = Balance(device="a", limit=LIMIT)
     balance.reserve(study("one", quiet))
     alone = balance.reserved
-    assert alone <= balance.epsilon_with(tiny) < alone + 1e-3
+    assert alone <= balance.against(EVERYONE).with_study("", (tiny,))[0] < alone + 1e-3
     balance.take(upload(1, quiet, plan="one"))
-    first = balance.epsilon_with(tiny)
+    first = balance.against(EVERYONE).with_study("", (tiny,))[0]
     assert alone < first < 1.005 * alone
     balance.take(upload(1, tiny, plan="question"))
-    assert balance.epsilon_with(tiny) == pytest.approx(first, abs=1e-6)
+    assert balance.against(EVERYONE).with_study("", (tiny,))[0] == pytest.approx(first, abs=1e-6)
 
 
 @pytest.mark.parametrize("event", [Gaussian(mu=0.05), Zcdp(rho=0.001), Skellam(l1=40.0, l2=20.0, variance=4e4)])

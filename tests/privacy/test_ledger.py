@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.accounting.ledger_statement import statement_of
+from choral.accounting.ledger_statement import adversaries_of, rules_of, statement_of
 from choral.core import sealed
 from choral.core.errors import LedgerError, PlanError, StorageError
 from choral.core.events import Gaussian, Poisson, Zcdp, epsilon_of
@@ -90,7 +90,7 @@ def test_limits_differ_between_devices(tmp_path):
         with Ledger.open(tmp_path / f"{epsilon}", limit=Budget(epsilon=epsilon, delta=1e-5)) as book:
             for number in range(fits):
                 book.charge(charge(number))
-            while book.balance.epsilon_with(Gaussian(mu=0.1)) <= epsilon:
+            while book.balance.against(EVERYONE).with_study("", (Gaussian(mu=0.1),))[0] <= epsilon:
                 book.charge(charge(len(book.balance.charges)))
             with pytest.raises(LedgerError, match="CH401"):
                 book.charge(charge(10_000))
@@ -139,7 +139,7 @@ def test_events_that_are_chosen_one_after_the_other_never_pass_the_limit_in_any_
     taken = []
     with Ledger.open(path, limit=TWO) as book:
         for number, event in enumerate(found):
-            fits = book.balance.epsilon_with(event) <= TWO.epsilon
+            fits = book.balance.against(EVERYONE).with_study("", (event,))[0] <= TWO.epsilon
             try:
                 book.charge(charge(number, event))
                 taken.append(event)
@@ -385,7 +385,7 @@ def test_a_balance_in_memory_refuses_like_the_file():
     for bad, code in ((charge(1), "CH405"), (charge(2, Gaussian(mu=0.5)), "CH401")):
         with pytest.raises(LedgerError, match=code):
             balance.take(bad)
-    assert (len(balance.charges), balance.rules, balance.adversaries) == (1, ("S1",), (EVERYONE,))
+    assert (len(balance.charges), rules_of(balance), adversaries_of(balance)) == (1, ("S1",), (EVERYONE,))
 
 
 def test_five_thousand_entries_are_read_and_charged_without_loading_a_library(path):
@@ -409,14 +409,13 @@ def test_a_receipt_is_two_plain_values_that_can_be_kept_anywhere(path):
     assert Ledger.read(path, receipt=Receipt(**json.loads(kept))).receipt.entries == 2
 
 
-def test_a_statement_has_attributes_and_its_old_keys_work_with_a_warning(path):
+def test_a_statement_has_attributes_and_prints_its_keys_in_their_order(path):
     with Ledger.open(path, limit=TWO) as ledger:
         ledger.charge(charge(1))
         statement = statement_of(ledger)
     assert statement.limit.to_dict() == {"epsilon": TWO.epsilon, "delta": TWO.delta}
     assert statement.spent.rules == ("S1",) and statement.charges == 1
-    with pytest.warns(DeprecationWarning, match=r"use \.(spent|epsilon)"):
-        assert statement["spent"]["epsilon"] == statement.spent.epsilon == ledger.balance.epsilon
+    assert statement.spent.epsilon == ledger.balance.epsilon
     # What `choral ledger --json` prints keeps its keys in their order.
     assert list(statement.to_dict()) == [
         "device", "limit", "by_version_1", "composed_by", "reserved", "spent", "charges", "torn_bytes", "receipt",

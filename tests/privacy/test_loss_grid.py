@@ -11,7 +11,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.special import ndtr
 
-from choral.core import loss_grid, poisson
+from choral.core import poisson
 
 STEPS = [
     (1.196, 0.1, 2.0**-9), (1.196, 0.1, 2.0**-12), (4.5, 0.1, 2.0**-10), (0.6, 0.01, 2.0**-8), (20.0, 0.001, 2.0**-15),
@@ -46,7 +46,7 @@ def test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid(z, 
     The probabilities are taken as the rational numbers that they are; `raise_by` is what they may be too low by.
     """
     with mpmath.workdps(50):
-        step = loss_grid.of_step(z, q, width)
+        step = poisson.of_step(z, q, width)
         above, weighed, worst = mpmath.mpf(step.infinite), mpmath.mpf(0), mpmath.mpf(0)
         wanted = {int(one) for one in np.linspace(0, len(step.points) - 2, 60)}
         for place in range(len(step.points) - 1, -1, -1):
@@ -98,7 +98,7 @@ def test_a_transform_is_off_by_far_less_than_is_counted(levels):
     angles = turns.astype(np.longdouble) * 2 * PI / size
     exact = (law * np.cos(angles)).sum(axis=1) - 1j * (law * np.sin(angles)).sum(axis=1)
     error = np.sqrt(np.sum(np.abs(np.fft.fft(law) - exact) ** 2))
-    assert error <= levels * 8 * loss_grid.UNIT * np.sqrt(size) * np.sqrt(np.sum(law**2)) / 5
+    assert error <= levels * 8 * poisson.UNIT * np.sqrt(size) * np.sqrt(np.sum(law**2)) / 5
 
 
 PI = np.longdouble("3.14159265358979323846264338327950288")
@@ -140,6 +140,6 @@ def test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_s
         # By hand: 8u per level of a transform for each step, and the weights e^{−tilt·y}(1 − e^{−y}) of all points.
         (step, count), y = whole.parts[0], np.arange(len(law.law)) * law.width
         own = step.probabilities * np.exp(law.tilt * step.points - step.log_moment(law.tilt))
-        counted = count * math.log2(len(law.law)) * 8 * loss_grid.UNIT * np.linalg.norm(own)
+        counted = count * math.log2(len(law.law)) * 8 * poisson.UNIT * np.linalg.norm(own)
         assert law.lost >= counted * np.linalg.norm(np.exp(-law.tilt * y) * -np.expm1(-y))
         assert whole.raised < 1e-8 * epsilon

@@ -52,7 +52,7 @@ def test_the_limit_holds_for_the_figure_that_was_chosen_and_the_other_is_counted
     for file in sorted((trusting / "ledgers").iterdir()):
         ledger = Ledger.read(file)
         assert (ledger.limit.epsilon, ledger.sum_epsilon) == (NO_LIMIT, 1.0)
-        assert ledger.balance.against(SUMS).epsilon <= 1.0 < ledger.balance.epsilon
+        assert ledger.balance.against(SUMS).spent() <= 1.0 < ledger.balance.epsilon
 
 
 def test_one_round_more_would_pass_the_limit_of_sums():

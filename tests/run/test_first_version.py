@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from choral.accounting.ledger_statement import rules_of
 from choral.cli import main
 from choral.core.codec import Codec
 from choral.core.ledger import Ledger
@@ -38,7 +39,7 @@ def test_a_sites_ledger_of_the_first_version_shows_what_the_deployment_printed()
     ledger = Ledger.read(FIRST / "site_ledger" / "ledger")
     # "SPENT site-4: ε = 1.61 in 3 rounds" stood on the screen; figures there are rounded up.
     assert 1.60 < ledger.balance.epsilon <= 1.61
-    assert (len(ledger.balance.charges), ledger.balance.rules) == (3, ("S5",))
+    assert (len(ledger.balance.charges), rules_of(ledger.balance)) == (3, ("S5",))
 
 
 def test_a_study_that_was_approved_before_keeps_its_digest_its_reserves_and_the_range_of_its_codec():

@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from choral import config
-from choral.accounting.ledger_statement import statement_of
+from choral.accounting.ledger_statement import adjacency_of_all, statement_of
 from choral.cli import main
 from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
@@ -155,9 +155,9 @@ def test_a_ledger_of_several_units_claims_what_all_of_them_cover():
     assert Reservation.from_dict(reserved.to_dict()) == reserved
     balance = Balance(device="site-a", limit=study().limits[0])
     balance.take(charge)
-    assert balance.adjacency == PERSON
+    assert adjacency_of_all(balance) == PERSON
     balance.take(Charge(rule="S5", plan="b", round=1, event=Gaussian(mu=0.1)))
-    assert balance.adjacency == MIXED_ADJACENCY
+    assert adjacency_of_all(balance) == MIXED_ADJACENCY
 
 
 def test_a_site_trains_on_the_persons_of_its_table_and_sees_that_in_what_it_approves(tmp_path):

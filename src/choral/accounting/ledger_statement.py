@@ -1,5 +1,6 @@
 """The statement of a ledger as a record: what was spent of which limit, by which rules and against whom."""
 
+from choral.core.balance import Balance, shared
 from choral.core.exposure import EVERYONE, SUMS
 from choral.core.ledger import Ledger
 from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
@@ -16,7 +17,6 @@ def statement_of(ledger: Ledger) -> LedgerStatement:
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from choral.core.plan import Budget
     >>> with Ledger.open(Path(tempfile.mkdtemp()) / "site-a", limit=Budget(epsilon=1.0, delta=1e-5)) as ledger:
     ...     statement_of(ledger).spent.epsilon
     0.0
@@ -32,9 +32,9 @@ def statement_of(ledger: Ledger) -> LedgerStatement:
         spent=Spent(
             epsilon=balance.epsilon,
             delta=delta,
-            rules=balance.rules,
-            adjacency=balance.adjacency,
-            adversaries=balance.adversaries,
+            rules=rules_of(balance),
+            adjacency=adjacency_of_all(balance),
+            adversaries=adversaries_of(balance),
         ),
         with_secure_sum=_of_sums(ledger),
         charges=len(balance.charges),
@@ -50,6 +50,34 @@ def _of_sums(ledger: Ledger) -> LedgerOfSums | None:
         return None
     sums = ledger.balance.against(SUMS)
     spent = SpentOnSums(
-        epsilon=sums.epsilon, delta=ledger.limit.delta, adjacency=ledger.balance.adjacency, adversary=SUMS
+        epsilon=sums.spent(), delta=ledger.limit.delta, adjacency=adjacency_of_all(ledger.balance), adversary=SUMS
     )
     return LedgerOfSums(limit=ledger.sum_epsilon, reserved=sums.reserved, spent=spent)
+
+
+def adversaries_of(balance: Balance) -> tuple[str, ...]:
+    """Against whom the charges were computed; ε holds against the one that all of them name."""
+    return tuple(dict.fromkeys(charge.adversary for charge in balance.charges)) or (EVERYONE,)
+
+
+def adjacency_of_all(balance: Balance) -> str:
+    """What neighbours differ in for the ε of all charges together."""
+    return shared(charge.adjacency for charge in balance.charges)
+
+
+def rules_of(balance: Balance) -> tuple[str, ...]:
+    """The rules of the charges, in the order of their first use."""
+    return tuple(dict.fromkeys(charge.rule for charge in balance.charges))
+
+
+def terms_of(balance: Balance) -> str:
+    """What all charges cover together, by which rules and against whom; empty without any.
+
+    >>> terms_of(Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5)))
+    ''
+    """
+    if not balance.charges:
+        return ""
+    rules = rules_of(balance)
+    against = " and ".join(adversaries_of(balance))
+    return f"{adjacency_of_all(balance)}, rule{'s' * (len(rules) > 1)} {', '.join(rules)}, against {against}"

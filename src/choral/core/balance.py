@@ -27,7 +27,7 @@ _SLACKS = (1 / 32, 1 / 4)  # of that share, what a later study may take to be co
 
 
 @dataclass(kw_only=True, eq=False)
-class Study:
+class ReservedStudy:
     """A reservation and what was charged of it; `counted` is None in the fixed part, which is composed exactly."""
 
     plan: str
@@ -40,7 +40,7 @@ class Study:
         self.left = Counter(self.uploads) - Counter(self.charged)
 
 
-class Filter:
+class PrivacyFilter:
     """What studies have reserved and made, by the events that one adversary sees: a privacy filter, by itself.
 
     So the claim against each adversary holds however studies are chosen.
@@ -48,35 +48,28 @@ class Filter:
 
     def __init__(self, adversary: str, limit: Budget, *, by_version_1: bool) -> None:
         self.adversary = adversary
-        self.studies: list[Study] = []
+        self._reserved: float | None = None
+        self.studies: list[ReservedStudy] = []
         self._by_version_1 = by_version_1
         self._charged: list[tuple[str, Event]] = []  # each charge's plan and event
-        self.limit = limit
+        self.set_limit(limit)
 
-    @property
-    def limit(self) -> Budget:
-        """The most that may be lost to this adversary; what was reserved and spent stays if it changes."""
-        return self._limit
-
-    @limit.setter
-    def limit(self, limit: Budget) -> None:
-        self._limit = limit
-        self._reserved: float | None = None
+    def set_limit(self, limit: Budget) -> None:
+        """Set another limit; what was reserved and spent stays."""
+        self.limit, self._reserved = limit, None
 
     @property
     def reserved(self) -> float:
         """ε at the limit's δ of everything that is reserved, used or not: the figure that is proved."""
         if self._reserved is None:
-            self._reserved = self._composed(self._fixed, self._later) if self.studies else self.epsilon
+            self._reserved = self._composed(self._fixed, self._later) if self.studies else self.spent()
         return self._reserved
 
-    @property
-    def epsilon(self) -> float:
-        """ε of what was charged so far: what is proved if nobody chose by results where to stop."""
-        return self.epsilon_of_charges()
+    def spent(self, *more: Event) -> float:
+        """ε of what was charged, and of further charges of the fixed part.
 
-    def epsilon_of_charges(self, *more: Event) -> float:
-        """The same with further charges of the fixed part."""
+        It is proved if nobody chose by results where to stop.
+        """
         if not self.studies:
             return epsilon_of([*(event for _, event in self._charged), *more], self.limit.delta)
         used = [study for study in self.studies if study.charged]
@@ -121,13 +114,13 @@ class Filter:
             return math.inf
         return epsilon_of([*fixed, replace(whole, delta=0.0)], (1 - LEAK) * delta)
 
-    def study_of(self, plan: str, event: Event) -> Study | None:
+    def study_of(self, plan: str, event: Event) -> ReservedStudy | None:
         """The study of a plan that has reserved such an upload and not made it yet."""
         return next((one for one in self.studies if one.open and one.plan == plan and one.left[event] > 0), None)
 
     def reserve(self, plan: str, uploads: tuple[Event, ...], price: Price) -> None:
         """Note a study; without a price, what it counts as is computed again."""
-        self._add(Study(plan=plan, uploads=uploads, counted=price or self._price(plan, uploads), open=True))
+        self._add(ReservedStudy(plan=plan, uploads=uploads, counted=price or self._price(plan, uploads), open=True))
 
     def count(self, plan: str, event: Event, price: Price) -> None:
         """Note a charge: as one of a study's uploads, or as a study of its own."""
@@ -136,10 +129,10 @@ class Filter:
             study.charged.append(event)
         elif not self._by_version_1 or self.studies:
             price = price or self._price(plan, (event,))
-            self._add(Study(plan=plan, uploads=(event,), counted=price, open=False, charged=[event]))
+            self._add(ReservedStudy(plan=plan, uploads=(event,), counted=price, open=False, charged=[event]))
         self._charged.append((plan, event))
 
-    def unused(self, plan: str) -> list[Study]:
+    def unused(self, plan: str) -> list[ReservedStudy]:
         """What can be given back of a plan: nothing of it was charged, and nobody counts on its being fixed."""
         mine = (study for study in self.studies if study.plan == plan and study.open and not study.charged)
         return [study for study in mine if study.counted is not None or not self._charged]
@@ -157,12 +150,12 @@ class Filter:
             plans.setdefault(plan, []).append(event)
         for plan, charged in plans.items():
             price = self.with_study(plan, tuple(charged))[1] if self.studies else None
-            self._add(Study(plan=plan, uploads=tuple(charged), counted=price, open=False, charged=charged))
+            self._add(ReservedStudy(plan=plan, uploads=tuple(charged), counted=price, open=False, charged=charged))
 
     def _price(self, plan: str, uploads: tuple[Event, ...]) -> Price:
         return None if self._fixes(plan) else self.with_study(plan, uploads)[1]
 
-    def _add(self, study: Study) -> None:
+    def _add(self, study: ReservedStudy) -> None:
         self.studies.append(study)
         self._reserved = None
 
@@ -176,7 +169,7 @@ class Balance:
     >>> balance = Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5))
     >>> balance.reserve(Reservation(rule="S1", plan="9f3c", uploads=(Gaussian(mu=0.15),) * 3))
     >>> balance.take(Charge(rule="S1", plan="9f3c", round=1, event=Gaussian(mu=0.15), summed=Gaussian(mu=0.05)))
-    >>> round(balance.epsilon, 4), round(balance.reserved, 4), round(balance.against(SUMS).epsilon, 4)
+    >>> round(balance.epsilon, 4), round(balance.reserved, 4), round(balance.against(SUMS).spent(), 4)
     (0.5299, 0.9663, 0.16)
     """
 
@@ -189,8 +182,8 @@ class Balance:
         self.adopted = False  # whether charges of version 1 go on by the present rule
         self._seen: set[tuple[str, int, int]] = set()
         self._made: Counter[tuple[str, int | None]] = Counter()  # charges of a plan, and of each of its rounds
-        self._filters: dict[str, Filter] = {}
-        self._happened: list[Callable[[Filter], object]] = []  # what a filter that is asked for late has missed
+        self._filters: dict[str, PrivacyFilter] = {}
+        self._happened: list[Callable[[PrivacyFilter], object]] = []  # what a filter that is asked for late has missed
         self.set_limit(limit, sum_epsilon)
 
     def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> None:
@@ -199,7 +192,7 @@ class Balance:
         if sum_epsilon is not None:
             self.limits[SUMS] = replace(limit, epsilon=sum_epsilon)
         for adversary, kept in self._filters.items():
-            kept.limit = self.limits.get(adversary, limit)
+            kept.set_limit(self.limits.get(adversary, limit))
 
     @property
     def limit(self) -> Budget:
@@ -211,24 +204,24 @@ class Balance:
         """The limit against a server that sees only sums, where there is one."""
         return self.limits[SUMS].epsilon if SUMS in self.limits else None
 
-    def against(self, adversary: str) -> Filter:
+    def against(self, adversary: str) -> PrivacyFilter:
         """What counts against one adversary: kept from the start where it has a limit, else from when it is asked for.
 
         >>> Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5)).against(SUMS).reserved
         0.0
         """
         if adversary not in self._filters:
-            made = Filter(adversary, self.limits.get(adversary, self.limit), by_version_1=self.by_version_1)
+            made = PrivacyFilter(adversary, self.limits.get(adversary, self.limit), by_version_1=self.by_version_1)
             self._filters[adversary] = made
             for happened in self._happened:
                 happened(made)
         return self._filters[adversary]
 
     @property
-    def _limiting(self) -> list[Filter]:
+    def _limiting(self) -> list[PrivacyFilter]:
         return [self.against(adversary) for adversary in self.limits]
 
-    def _note(self, happened: Callable[[Filter], object]) -> None:
+    def _note(self, happened: Callable[[PrivacyFilter], object]) -> None:
         for kept in {*self._limiting, *self._filters.values()}:
             happened(kept)
         self._happened.append(happened)
@@ -241,11 +234,7 @@ class Balance:
     @property
     def epsilon(self) -> float:
         """ε against everyone of what was charged so far."""
-        return self.against(EVERYONE).epsilon
-
-    def epsilon_with(self, event: Event) -> float:
-        """The proved ε against everyone after one more event that nobody has reserved; nothing is charged."""
-        return self.against(EVERYONE).with_study("", (event,))[0]
+        return self.against(EVERYONE).spent()
 
     @property
     def open_plans(self) -> tuple[str, ...]:
@@ -321,7 +310,7 @@ class Balance:
             elif kept.reserved <= kept.limit.epsilon:
                 continue
             else:  # the limit was lowered after the reservation
-                after = kept.epsilon_of_charges(*uploads)
+                after = kept.spent(*uploads)
             if not after <= kept.limit.epsilon:  # so that NaN is refused too
                 raise self._beyond(f"round {charge.round}", after, charge, kept)
 
@@ -341,7 +330,7 @@ class Balance:
     def count(self, charge: Charge, prices: Mapping[str, Price]) -> None:
         """Note a charge without checking it: what was charged was sent."""
 
-        def happened(kept: Filter) -> None:
+        def happened(kept: PrivacyFilter) -> None:
             plan, (event,) = _shown(charge, kept)
             kept.count(plan, event, prices.get(kept.adversary))
 
@@ -354,17 +343,18 @@ class Balance:
         """Go on with the charges of version 1, where there are any, by the present rule."""
         self.adopted = True
         if self.by_version_1:
-            self._note(Filter.adopt)
+            self._note(PrivacyFilter.adopt)
             self.by_version_1 = bool(self.charges)
 
-    def _beyond(self, what: str, after: float, entry: Charge | Reservation, kept: Filter) -> LedgerError:
-        held = "spent" if kept.reserved <= kept.epsilon else "reserved"
+    def _beyond(self, what: str, after: float, entry: Charge | Reservation, kept: PrivacyFilter) -> LedgerError:
+        adjacency = shared([*(charge.adjacency for charge in self.charges), entry.adjacency])
+        held = "spent" if kept.reserved <= kept.spent() else "reserved"
         against_sums = kept.adversary == SUMS
         return LedgerError(
             "CH408" if against_sums else "CH401",
             f"device {self.device} refuses {what}: it has {held} ε = {figures_up(kept.reserved, 4)} of "
             f"{kept.limit.epsilon:.4g}; this would make {figures_up(after, 4)} (δ = {kept.limit.delta:.3g}, "
-            f"{_shared((*self.adjacencies, entry.adjacency))}, rule {entry.rule}, against "
+            f"{adjacency}, rule {entry.rule}, against "
             f"{SUMS if against_sums else entry.adversary}).",
             why="Nothing was sent.",
             fix="Only the data owner can raise the limit.",
@@ -381,41 +371,13 @@ class Balance:
             fix="What was approved is used up. More of it takes another study, and another approval.",
         )
 
-    # Words
 
-    @property
-    def adversaries(self) -> tuple[str, ...]:
-        """Against whom the charges were computed; ε holds against the one that all of them name."""
-        return tuple(dict.fromkeys(charge.adversary for charge in self.charges)) or (EVERYONE,)
-
-    @property
-    def adjacencies(self) -> tuple[str, ...]:
-        """What neighbours differ in, by the charges."""
-        return tuple(dict.fromkeys(charge.adjacency for charge in self.charges))
-
-    @property
-    def adjacency(self) -> str:
-        """What neighbours differ in for the ε of all charges together."""
-        return _shared(self.adjacencies)
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules of the charges, in the order of their first use."""
-        return tuple(dict.fromkeys(charge.rule for charge in self.charges))
-
-    @property
-    def terms(self) -> str:
-        """What all charges cover together, by which rules and against whom; empty without any."""
-        rules = f"rule{'s' * (len(self.rules) > 1)} {', '.join(self.rules)}"
-        return f"{self.adjacency}, {rules}, against {' and '.join(self.adversaries)}" if self.charges else ""
-
-
-def _shown(entry: Charge | Reservation, kept: Filter) -> tuple[str, tuple[Event, ...]]:
+def _shown(entry: Charge | Reservation, kept: PrivacyFilter) -> tuple[str, tuple[Event, ...]]:
     """The plan of an entry, and its uploads as the adversary sees them."""
     return entry.plan, entry.uploads_against(kept.adversary)
 
 
-def _shared(adjacencies: Iterable[str]) -> str:
+def shared(adjacencies: Iterable[str]) -> str:
     """What charges of these adjacencies cover together: where they differ, what every one of them covers."""
     different = set(adjacencies) or {ADJACENCY}
     return different.pop() if len(different) == 1 else MIXED_ADJACENCY

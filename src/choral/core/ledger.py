@@ -3,7 +3,7 @@
 `Balance` is the arithmetic, `Ledger` keeps it in its file (docs/ledger.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +37,7 @@ class Ledger:
     def __init__(self, path: Path, lines: Lines, writer: Chain | None) -> None:
         self.path = path
         self._writer = writer
-        self._receipt = lines.receipt
+        self.receipt = lines.receipt  # of the last entry: keep it away from the file, and give it to the next `open`
         self.entries: list[Body] = []
         self.torn = lines.torn  # bytes that an interrupted write left at the end; nothing was sent for them
         self.balance = _opening(path, lines)
@@ -101,11 +101,6 @@ class Ledger:
         """The limit against everyone as its last entry has it."""
         return self.balance.limit
 
-    @property
-    def receipt(self) -> Receipt:
-        """The receipt of the last entry: keep it away from the file, and give it to the next `open`."""
-        return self._receipt
-
     def reserve(self, reservation: Reservation) -> Receipt:
         """The receipt of all uploads that a study may make, before the first of them; CH401 or CH408 beyond a limit."""
         prices = self.balance.admissible(reservation)
@@ -114,7 +109,7 @@ class Ledger:
     def release(self, plan: str) -> Receipt:
         """The receipt after giving back what a plan has reserved and never used; without any, nothing is written."""
         if not self.balance.against(EVERYONE).unused(plan):
-            return self._receipt
+            return self.receipt
         return self._append({"kind": "release", "plan": plan})
 
     def charge(self, charge: Charge) -> Receipt:
@@ -136,13 +131,13 @@ class Ledger:
                 "CH404", "the ledger was opened for reading.", where=str(self.path), fix="Use Ledger.open."
             )
         body["at"] = datetime.now(UTC).isoformat(timespec="seconds")
-        self._receipt = self._writer.append(body)
-        self._apply(self._receipt.entries, body)
-        return self._receipt
+        self.receipt = self._writer.append(body)
+        self._apply(self.receipt.entries, body)
+        return self.receipt
 
     def _apply(self, number: int, body: Body) -> None:
         try:
-            _APPLIED[body["kind"]](self.balance, body)
+            _apply(self.balance, body)
         except (ChoralError, KeyError, TypeError, ValueError):
             raise LedgerError(
                 "CH403", f"line {number} of the ledger is an entry that this version can't read.", where=str(self.path),
@@ -162,36 +157,23 @@ class Ledger:
         self.close()
 
 
-def _charge(balance: Balance, body: Body) -> None:
-    # Not checked against the limits: what was charged was sent, whatever they say today.
-    balance.count(Charge.from_dict(body), _prices(body))
-
-
-def _reserve(balance: Balance, body: Body) -> None:
-    balance.admit(Reservation.from_dict(body), _prices(body))
-
-
-def _set_limit(balance: Balance, body: Body) -> None:
-    balance.set_limit(Budget(epsilon=body["epsilon"], delta=body["delta"]), _sum_epsilon(body))
-
-
-def _adopt(balance: Balance, body: Body) -> None:
-    """A ledger of version 1 goes on by today's rule."""
-    if body["version"] != RULE_VERSION:
-        raise LedgerError("CH403", "by an unknown rule.")
-    balance.adopt()
-
-
-# What each kind of entry does to the balance; an entry of any other kind can't be read.
-_APPLIED: dict[str, Callable[[Balance, Body], None]] = {
-    "charge": _charge,
-    "reserve": _reserve,
-    "release": lambda balance, body: balance.release(body["plan"]),
-    "limit": _set_limit,
-    "limits": _set_limit,
-    "rule": _adopt,
-    "recovered": lambda _balance, _body: None,
-}
+def _apply(balance: Balance, body: Body) -> None:
+    """Do to the balance what an entry says; one of any other kind can't be read."""
+    match body["kind"]:
+        case "charge":  # not checked against the limits: what was charged was sent, whatever they say today
+            balance.count(Charge.from_dict(body), _prices(body))
+        case "reserve":
+            balance.admit(Reservation.from_dict(body), _prices(body))
+        case "release":
+            balance.release(body["plan"])
+        case "limit" | "limits":
+            sums = body.get("epsilon_sum")
+            limit = Budget(epsilon=body["epsilon"], delta=body["delta"])
+            balance.set_limit(limit, None if sums is None else require_number("epsilon_sum", sums))
+        case "rule" if body["version"] == RULE_VERSION:  # a ledger of version 1 goes on by today's rule
+            balance.adopt()
+        case kind if kind != "recovered":
+            raise LedgerError("CH403", "of an unknown kind.")
 
 
 def _counted(prices: Mapping[str, Price]) -> Body:
@@ -208,11 +190,6 @@ def _prices(body: Mapping[str, Any]) -> dict[str, Price]:
                 raise LedgerError("CH403", "of an unknown kind.")
             prices[who] = price
     return prices
-
-
-def _sum_epsilon(body: Mapping[str, Any]) -> float | None:
-    given = body.get("epsilon_sum")
-    return None if given is None else require_number("epsilon_sum", given)
 
 
 def _header(device: str, limit: Budget, sum_epsilon: float | None) -> Body:

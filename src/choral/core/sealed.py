@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from choral.core.errors import LedgerError, StorageError
@@ -147,15 +146,11 @@ def read(path: Path, receipt: Receipt | None = None) -> Lines:
             fix="Check the file and its rights.",
         ) from None
     lines = parse(data, str(path))
-    _check_receipt(path, lines, receipt)
+    if receipt is not None:
+        before = lines.seals[receipt.entries - 1 : receipt.entries] if receipt.entries > 0 else ()
+        if before != (receipt.seal,):
+            raise _older(path, len(lines.seals), receipt)
     return lines
-
-
-def _check_receipt(path: Path, lines: Lines, receipt: Receipt | None) -> None:
-    if receipt is None:
-        return
-    if not 0 < receipt.entries <= len(lines.seals) or lines.seals[receipt.entries - 1] != receipt.seal:
-        raise _older(path, len(lines.seals), receipt)
 
 
 def _older(path: Path, entries: int, receipt: Receipt) -> LedgerError:
@@ -173,7 +168,7 @@ class Chain:
         self.path = path
         self._descriptor: int | None = descriptor
         self._size = lines.size
-        self._receipt = lines.receipt
+        self.receipt = lines.receipt  # of the last line
 
     @classmethod
     def open(cls, path: Path, *, first: Body | None = None, receipt: Receipt | None = None) -> tuple[Self, Lines]:
@@ -195,7 +190,10 @@ class Chain:
             ) from None  # fmt: skip
         try:
             if not taken(descriptor):
-                raise _in_use(path)
+                raise LedgerError(
+                    "CH404", "the ledger is in use by another process.", where=str(path),
+                    why="Two writers could each spend the last of the budget.", fix="Wait for it to end, or stop it.",
+                )  # fmt: skip
             lines = read(path, receipt)
             chain = cls(path, descriptor, lines)
             chain._recover(lines)
@@ -211,17 +209,12 @@ class Chain:
             os.ftruncate(self._open_descriptor(), lines.size)
             os.fsync(self._open_descriptor())
 
-    @property
-    def receipt(self) -> Receipt:
-        """The receipt of the last line."""
-        return self._receipt
-
     def append(self, body: Body) -> Receipt:
         """The receipt of a new last line, which is on the disk by then; on any error the chain closes itself."""
-        text = line(self._receipt.seal.encode(), body)
+        text = line(self.receipt.seal.encode(), body)
         self._store(text)
-        self._receipt = Receipt(entries=self._receipt.entries + 1, seal=text[:64].decode())
-        return self._receipt
+        self.receipt = Receipt(entries=self.receipt.entries + 1, seal=text[:64].decode())
+        return self.receipt
 
     def _store(self, data: bytes) -> None:
         descriptor = self._open_descriptor()
@@ -256,12 +249,6 @@ class Chain:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
 
 def _create(path: Path, first: bytes) -> None:
     """Make the file with its first line in one step: a crash leaves either no ledger or a whole one."""
@@ -278,13 +265,6 @@ def _create(path: Path, first: bytes) -> None:
         raise StorageError(
             "CH801", f"the ledger can't be made: {error.strerror}.", where=str(path), fix="Check the folder."
         ) from None
-
-
-def _in_use(path: Path) -> LedgerError:
-    return LedgerError(
-        "CH404", "the ledger is in use by another process.", where=str(path),
-        why="Two writers could each spend the last of the budget.", fix="Wait for it to end, or stop it.",
-    )  # fmt: skip
 
 
 def write(descriptor: int, data: bytes) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from choral import config
 from choral.accounting.costs import NO_LIMIT, Costs, spare_uploads
+from choral.accounting.ledger_statement import terms_of
 from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import within_draws
 from choral.accounting.words import seen_by, words_of
@@ -182,7 +183,7 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
     terms = study.terms
     spent, began = balance.reserved, home.passes_began(study, held, balance.charges)
     spent_of_sums = 0.0 if policy.epsilon_sum is None else balance.against(SUMS).reserved
-    before = balance.terms  # of what earlier studies took: neighbours may differ in something else there
+    before = terms_of(balance)  # of what earlier studies took: neighbours may differ in something else there
     reserve_in(balance, study, held.costs, began=began)
     uploads = balance.uploads_of(study.run_name)
     return SimpleNamespace(

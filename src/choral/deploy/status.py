@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, cast
@@ -131,37 +130,28 @@ def _progress(home: Home, approved: Approved | None, lines: Sequence[LogLine]) -
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """One metric: its name, kind and meaning, and a value for each set of labels."""
-
-    name: str
-    kind: str
-    meaning: str
-    samples: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
-
-    def text(self) -> str:
-        r"""The lines of Prometheus' text format.
-
-        >>> print(Family(name="up", kind="gauge", meaning="Whether it runs.", samples=[({"device": "a"}, 1)]).text())
-        # HELP up Whether it runs.
-        # TYPE up gauge
-        up{device="a"} 1
-        """
-        return "\n".join(
-            [f"# HELP {self.name} {self.meaning}", f"# TYPE {self.name} {self.kind}", *map(self._line, self.samples)]
-        )
-
-    def _line(self, sample: tuple[Mapping[str, str], float]) -> str:
-        labels, value = sample
-        inside = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
-        return f"{self.name}{{{inside}}} {value:.17g}"
-
-
 def prometheus(home: Home) -> str:
     """Everything that a site's log and ledger say in numbers, in Prometheus' text format; nothing is changed."""
-    families = [*_now(home), *_logged(home.joined.name, logged_lines(home.path / LOG)), *_spent(home)]
-    return "\n".join(family.text() for family in families if family.samples) + "\n"
+    device = {"device": home.joined.name}
+    lines = metric("choral_agent_up", "Whether the site's agent answers.", [(device, float(answers(home)))])
+    lines += _logged(device, logged_lines(home.path / LOG))
+    return "\n".join([*lines, *(_spent(home, device) if home.ledger_path.exists() else ())]) + "\n"
+
+
+def metric(name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
+    r"""The lines of one metric, with a value for each set of labels; none without any. What ends in total only grows.
+
+    >>> print(*metric("up", "Whether it runs.", [({"device": "a"}, 1)]), sep="\n")
+    # HELP up Whether it runs.
+    # TYPE up gauge
+    up{device="a"} 1
+    """
+    lines = []
+    for labels, value in samples:
+        inside = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
+        lines.append(f"{name}{{{inside}}} {value:.17g}")
+    kind = "counter" if name.endswith("_total") else "gauge"
+    return [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *lines] if lines else []
 
 
 def logged_lines(path: Path) -> Iterator[LogLine]:
@@ -178,24 +168,10 @@ def logged_lines(path: Path) -> Iterator[LogLine]:
                 yield cast("LogLine", read)
 
 
-def _now(home: Home) -> list[Family]:
-    device, running = {"device": home.joined.name}, answers(home)
-    return [
-        Family(
-            name="choral_agent_up",
-            kind="gauge",
-            meaning="Whether the site's agent answers.",
-            samples=[(device, float(running))],
-        )
-    ]
-
-
-def _logged(device: str, lines: Iterable[LogLine]) -> list[Family]:
+def _logged(device: Mapping[str, str], lines: Iterable[LogLine]) -> list[str]:
     """Counters over the whole log, so that they only grow as long as the file is kept."""
-    seen: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
-    sent: defaultdict[str, float] = defaultdict(float)
-    seconds: defaultdict[str, float] = defaultdict(float)
+    seen, refused = Counter[str](), Counter[str]()
+    sent, seconds = defaultdict[str, float](float), defaultdict[str, float](float)
     last, reached, last_round = 0.0, None, 0
     for line in lines:
         event = line["event"]
@@ -208,83 +184,46 @@ def _logged(device: str, lines: Iterable[LogLine]) -> list[Family]:
         if event in (CUT_OFF, REACHED):
             reached = event == REACHED
         last = max(last, _when(line.get("at")))
-    who = {"device": device}
 
-    def by_event(counts: Mapping[str, float]) -> list[tuple[Mapping[str, str], float]]:
-        return [({**who, "event": event}, value) for event, value in sorted(counts.items()) if value]
+    def by(label: str, counts: Mapping[str, float]) -> list[tuple[Mapping[str, str], float]]:
+        return [({**device, label: name}, value) for name, value in sorted(counts.items()) if value]
 
+    looked = [] if reached is None else [(device, float(reached))]
     return [
-        Family(
-            name="choral_events_total", kind="counter", meaning="Lines of the log, by event.", samples=by_event(seen)
+        *metric("choral_events_total", "Lines of the log, by event.", by("event", seen)),
+        *metric("choral_bytes_total", "Bytes of answers, by event.", by("event", sent)),
+        *metric("choral_seconds_total", "Seconds spent on answers, by event.", by("event", seconds)),
+        *metric("choral_refusals_total", "Requests that the site refused, by error code.", by("code", refused)),
+        *metric(
+            "choral_last_round",
+            "The last round that the site was asked about.",
+            [(device, last_round)] if last_round else [],
         ),
-        Family(
-            name="choral_bytes_total", kind="counter", meaning="Bytes of answers, by event.", samples=by_event(sent)
-        ),
-        Family(
-            name="choral_seconds_total",
-            kind="counter",
-            meaning="Seconds spent on answers, by event.",
-            samples=by_event(seconds),
-        ),
-        Family(
-            name="choral_refusals_total",
-            kind="counter",
-            meaning="Requests that the site refused, by error code.",
-            samples=[({**who, "code": code}, count) for code, count in sorted(refused.items())],
-        ),
-        Family(
-            name="choral_last_round",
-            kind="gauge",
-            meaning="The last round that the site was asked about.",
-            samples=[(who, last_round)] if last_round else [],
-        ),
-        Family(
-            name="choral_server_reachable",
-            kind="gauge",
-            meaning="Whether the server could be reached when the site last looked.",
-            samples=[] if reached is None else [(who, float(reached))],
-        ),
-        Family(
-            name="choral_last_event_timestamp_seconds",
-            kind="gauge",
-            meaning="When the log got its last line, in seconds since 1970.",
-            samples=[(who, last)] if last else [],
+        *metric("choral_server_reachable", "Whether the server could be reached when the site last looked.", looked),
+        *metric(
+            "choral_last_event_timestamp_seconds",
+            "When the log got its last line, in seconds since 1970.",
+            [(device, last)] if last else [],
         ),
     ]
 
 
-def _spent(home: Home) -> list[Family]:
+def _spent(home: Home, device: Mapping[str, str]) -> list[str]:
     """The ledger's ε, with everything that an ε needs as labels."""
-    if not home.ledger_path.exists():
-        return []
     statement = statement_of(Ledger.read(home.ledger_path))
     spent, limit = statement.spent, statement.limit
     terms = {
-        "device": home.joined.name,
+        **device,
         "delta": f"{limit.delta:g}",
         "rule": " and ".join(spent.rules) or "none yet",
         "adjacency": spent.adjacency,
         "adversary": " and ".join(spent.adversaries),
     }
+    charged, beyond = "that the ledger has charged so far", "beyond which the site refuses"
     return [
-        Family(
-            name="choral_epsilon_spent",
-            kind="gauge",
-            meaning="The privacy loss that the ledger has charged so far.",
-            samples=[(terms, spent.epsilon)],
-        ),
-        Family(
-            name="choral_epsilon_limit",
-            kind="gauge",
-            meaning="The privacy loss beyond which the site refuses.",
-            samples=[(terms, limit.epsilon)],
-        ),
-        Family(
-            name="choral_charges_total",
-            kind="counter",
-            meaning="Charges in the ledger.",
-            samples=[({"device": home.joined.name}, statement.charges)],
-        ),
+        *metric("choral_epsilon_spent", f"The privacy loss {charged}.", [(terms, spent.epsilon)]),
+        *metric("choral_epsilon_limit", f"The privacy loss {beyond}.", [(terms, limit.epsilon)]),
+        *metric("choral_charges_total", "Charges in the ledger.", [(device, statement.charges)]),
     ]
 
 

@@ -1,20 +1,13 @@
-"""The models that can be trained: one file for each built-in kind, and a user's own.
+"""The models that can be trained: the built-in kinds, and a user's own.
 
-A new kind is a file with its function and its KIND, and one line in KINDS; docs/configuration.md lists them.
+A new kind is a function and an entry in KINDS; docs/configuration.md lists them. No JAX is loaded before one is made.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from choral.learning.models.built_in import BuiltIn
-from choral.learning.models.cnn import KIND as CNN
-from choral.learning.models.cnn import cnn
-from choral.learning.models.linear import KIND as LINEAR
-from choral.learning.models.linear import linear
-from choral.learning.models.logistic import KIND as LOGISTIC
-from choral.learning.models.logistic import binary, logistic
-from choral.learning.models.mlp import KIND as MLP
-from choral.learning.models.mlp import mlp
+from choral.core.plan import require_whole
 
 if TYPE_CHECKING:
     from choral.learning.models.dense import losses, slopes
@@ -27,7 +20,97 @@ __all__ = [
 
 Maker: TypeAlias = Callable[..., object]  # takes features= and classes=, and gives a model
 GIVEN = "given"  # the module in the name of a model that no other process can import
-KINDS: dict[str, BuiltIn] = {"logistic": LOGISTIC, "linear": LINEAR, "mlp": MLP, "cnn": CNN}  # the plainest first
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltIn:
+    """Which labels a built-in kind learns, whether it has hidden layers, and how it is made.
+
+    `make` takes the shape of a row, the number of classes (0 where the label is a number) and the hidden sizes.
+    """
+
+    make: "Callable[[tuple[int, ...], int, tuple[int, ...]], Model]"
+    classes: bool = False
+    numbers: bool = False
+    hidden: bool = False
+    images: bool = False  # its rows are height × width, or height × width × colours
+
+
+def logistic(features: int, classes: int = 2) -> "Model":
+    """Logistic regression: softmax over the classes, d = (features + 1)·classes.
+
+    >>> logistic(104).size
+    210
+    """
+    from choral.learning.models.dense import dense
+
+    require_whole("classes", classes, least=2)
+    return dense("logistic", (features, classes), "softmax", classes)
+
+
+def binary(features: int) -> "Model":
+    """Logistic regression of two classes with one output, d = features + 1.
+
+    >>> binary(104).size
+    105
+    """
+    from choral.learning.models.dense import dense
+
+    return dense("binary", (features, 1), "sigmoid", 2)
+
+
+def linear(features: int) -> "Model":
+    """Least squares: half the squared error of one output.
+
+    >>> linear(3).size
+    4
+    """
+    from choral.learning.models.dense import dense
+
+    return dense("linear", (features, 1), "squared", 0)
+
+
+def mlp(features: int, hidden: tuple[int, ...], classes: int = 2) -> "Model":
+    """A multilayer perceptron with ReLU between layers of these hidden sizes, softmax over the classes.
+
+    Without classes it has one output, and half its squared error is the loss.
+
+    >>> mlp(784, (200, 200), 10).size, mlp(784, (200, 200), 0).size
+    (199210, 197401)
+    """
+    from choral.learning.models.dense import dense
+
+    if classes == 0:
+        return dense("mlp", (features, *hidden, 1), "squared", 0)
+    require_whole("classes", classes, least=2)
+    return dense("mlp", (features, *hidden, classes), "softmax", classes)
+
+
+def cnn(shape: tuple[int, ...], hidden: tuple[int, ...], classes: int = 2) -> "Model":
+    """Two convolutions with pooling, then dense layers: `hidden` is both numbers of filters and the dense widths.
+
+    >>> cnn((28, 28), (6, 16, 120, 84), 10).size
+    107786
+    """
+    from choral.learning.models.layered import layered
+
+    return layered(shape, hidden, classes)
+
+
+KINDS: dict[str, BuiltIn] = {  # the plainest first
+    "logistic": BuiltIn(classes=True, make=lambda shape, classes, _: logistic(shape[0], classes)),
+    "linear": BuiltIn(numbers=True, make=lambda shape, *_: linear(shape[0])),
+    "mlp": BuiltIn(
+        classes=True, numbers=True, hidden=True, make=lambda shape, classes, hidden: mlp(shape[0], hidden, classes)
+    ),
+    "cnn": BuiltIn(
+        classes=True,
+        numbers=True,
+        hidden=True,
+        images=True,
+        make=lambda shape, classes, hidden: cnn(shape, hidden, classes),
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what needs JAX is loaded when it is first used
