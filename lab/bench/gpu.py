@@ -2,8 +2,9 @@
 """Milliseconds per round on an accelerator, and where they go.
 
 `PYTHONPATH=src:lab/src python3 lab/bench/gpu.py [--json]` needs JAX and NumPy only. `round` is a round of a run that
-reports at its end, `round_waited_for` one that the host waits for; what follows are its parts, each timed alone on inputs that are ready, and `updates_*` are the local steps in
-other forms. `round_of_runs_together` is a round of as many runs of a sweep as one call takes, where they go together.
+reports at its end, `round_waited_for` one that the host waits for; what follows are its parts, each timed alone on
+inputs that are ready, and `updates_*` are the local steps in other forms. `round_of_runs_together` is a round of as
+many runs of a sweep as one call takes, where they go together.
 """
 
 import argparse
