@@ -135,7 +135,8 @@ def _study(preview: SimpleNamespace) -> Iterator[str]:
         yield f"CODE      {preview.code_path}"
         yield f"          SHA-256 {preview.code_sha256}"
         yield (
-            "          runs here as you; read it first. A change of this file is refused; what it imports is not checked"
+            "          runs here as you; read it first. A change of this file is refused; what it imports is not "
+            "checked"
         )
     yield f"DEVICES   {len(preview.devices)}, and nobody else:"
     yield from (f"  {name}{' (this site)' if name == preview.device else ''}" for name in preview.devices)
