@@ -25,7 +25,7 @@ from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.core.plan import Plan, SecureSum, meant_by
+from choral.core.plan import Plan, SecureSum, meant_by, secure_sum
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
@@ -38,7 +38,7 @@ from choral.tables.columns import Categorical, Numeric, declare, encode, type_of
 from choral.tables.encoder import Encoder, about_encoder, embedding_columns
 from choral.tables.reading import Table
 from choral.tables.records import Labels, Records, Split, by, names_in
-from choral.tables.sources import Dataset, encode_labels, read_one, with_outcome
+from choral.tables.sources import Dataset, Reading, encode_labels, read_one, with_outcome
 from choral.trees import lists_of
 
 
@@ -239,10 +239,7 @@ class Agreement:
     @cached_property
     def secure(self) -> SecureSum:
         """How sums are protected."""
-        try:
-            return SecureSum.read(self.file.secure_sum)
-        except TypeError:
-            raise ConfigError("CH102", "has the wrong form.", where="secure_sum", fix=ASK_AGAIN) from None
+        return converted(secure_sum.meant_by(self.file.secure_sum), SecureSum, "secure_sum")
 
     @cached_property
     def roster(self) -> Roster:
@@ -306,10 +303,13 @@ class Agreement:
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file's header line."""
         data = self.job.data
-        table = read_one(
-            path, written.over(data.written), shape=data.row_shape, label=self.target.name, classes=data.class_names
+        how = Reading(
+            label=self.target.name,
+            classes=data.classes,
+            row_shape=data.row_shape,
+            written=written.over(data.written),
         )
-        return with_outcome(table, self.target.name, written.outcome, list(self.reads))
+        return with_outcome(read_one(path, how), self.target.name, written.outcome, list(self.reads))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
