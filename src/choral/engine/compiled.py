@@ -107,6 +107,7 @@ class CompiledEngine:
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.drawing = Drawing(drawer=drawer, plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
         self.numbers = programs.stacked_numbers(model, self.recipes, self.room)
+        self._own: NDArray[np.float32] | None = None
         if self.recipe.weighed:
             kinds, which = np.unique(records.sizes, return_inverse=True)
             own = [Recipe.of(plan, int(rows)) for rows in kinds]
@@ -121,10 +122,10 @@ class CompiledEngine:
         self.traced_codec = np.float32(codec.grid), np.int32(codec.largest)
         if stay is None:
             stay = kind != "cpu" or len(everybody) > 1  # one CPU draws faster than it sorts
-        stay = stay and not (self.recipe.strict or self.recipe.weighed)  # where the host has to draw, or adds noise
+        stay = stay and not self.recipe.strict and self._own is None  # else the host adds noise, or has to draw
         self.resident = DeviceDrawing.of(self.drawing) if stay else None
-        runs = len(self.recipes)
-        nothing = np.zeros((runs, 2, model.size), np.int32), np.zeros((runs, len(programs.STATES)), np.int32)
+        runs, states = len(self.recipes), len(programs.STATES)
+        nothing = np.zeros((runs, 2, model.size), np.int32), np.zeros((runs, states), np.int32)
         self._nothing: list[Sum] = [jax.device_put(nothing, one) for one in self.processors]
         self._held = [jax.device_put((self.numbers, self.traced_codec), one) for one in self.processors]
         self._zero, self._scales = jax.device_put(np.int32(0), self.processors[0]), dict[int, Array]()
@@ -158,8 +159,7 @@ class CompiledEngine:
 
     def apply(self, parameters: Parameters, total: NDArray[np.int64], count: int) -> Parameters:
         """θ plus the mean update, line 12 of Algorithm 1."""
-        moved: Parameters = parameters + mean(total, count, self.codec.grid)
-        return moved
+        return np.asarray(parameters + mean(total, count, self.codec.grid))
 
     def rounds(
         self,
@@ -307,7 +307,7 @@ class CompiledEngine:
     def _numbers_of(self, call: CompiledCall) -> TracedNumbers:
         """The numbers of a call: where rows weigh, each lane has its device's own divisor and weight."""
         numbers: TracedNumbers = self._held[call.at][0]
-        if not self.recipe.weighed:
+        if self._own is None:
             return numbers
         share, weight = self._own[..., call.devices]
         return numbers._replace(share=share, weight=weight)
