@@ -27,7 +27,7 @@ KEPT = {"0.1.0": (9, 51, 5), "0.2.0": (24, 146, 14), "2026-11-19": (18, 104, 1),
 
 
 # Studies of 0.2 that no later version runs: each is refused with a sentence that says so.
-REMOVED = {f"studies/{name}" for name in ("local_momentum", "packed", "proximal", "schedule", "skellam")}
+REMOVED = {"studies/packed"}
 
 
 def studies(one):
