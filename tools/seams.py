@@ -26,8 +26,8 @@ UNTYPED = "dict[str, Any]"
 # Names of modules that may be shared, and why.
 SHARED = {
     **dict.fromkeys(("account", "device", "ledger", "runs"), "a verb of the command line"),
-    **dict.fromkeys(("noise_once", "once", "partition", "poisson"), "each room's part of one mechanism"),
-    **dict.fromkeys(("personal", "probes", "questions"), "each room's part of one capability"),
+    **dict.fromkeys(("personal", "poisson", "questions"), "each room's part of one capability"),
+    **dict.fromkeys(("round", "signed", "words"), "what one room has of a thing that another has too"),
     "cells": "the cells of a file, and how a question reads them",
     "local": "local training, and a deployment on the local machine",
 }

@@ -8,7 +8,7 @@ from choral.core.errors import SumError
 from choral.core.messages import OpenedKeys, ProbeAnswer, encode, pack, unpack
 from choral.core.plan import SecureSum
 from choral.probes.projections import upload_digest
-from choral.probes.round import Inquiry
+from choral.probes.round import ProbeInquiry
 from tests.protocol.world import World
 
 SIX = SecureSum(cohort=6, smallest_sum=5, threshold=4, colluders=1)
@@ -21,7 +21,7 @@ def world(opened_turns=1):
 
 def play(here, change, *, audit=False, watched=b"", shown=lambda _, frame: frame):
     """A turn in which `change` may replace what a device says, and `shown` what it hears; the round, and its error."""
-    round, error = here.round(inquiry=Inquiry(audit=audit, watched=watched)), None
+    round, error = here.round(inquiry=ProbeInquiry(audit=audit, watched=watched)), None
     while round.sum is None and error is None:
         for number, frame in round.outbox().items():
             message, vector = here.read_all(here.devices[number].answer(shown(number, frame)))
@@ -146,7 +146,7 @@ def test_a_liar_that_keeps_silent_when_the_turn_is_opened_is_taken_apart_by_its_
 def test_opened_uploads_are_what_the_devices_encoded_also_after_a_drop_out(silent):
     """Nobody lies, one may be missing: the opened turn finds nothing to name, though every upload is taken apart."""
     here = world()
-    round, first = here.round(inquiry=Inquiry(audit=True)), True
+    round, first = here.round(inquiry=ProbeInquiry(audit=True)), True
     while round.sum is None:
         here.step(round, silent if first else ())
         first = False

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from choral.cli import main
 
-OUT = Path(sys.argv[1])
 
-
-@atexit.register
-def written() -> None:
+def written(out: Path) -> None:
     """Write the names of the modules of choral, one per line."""
     names = sorted(name for name in sys.modules if name.partition(".")[0] == "choral")
-    OUT.write_text("\n".join(names) + "\n", encoding="utf-8")
+    out.write_text("\n".join(names) + "\n", encoding="utf-8")
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # pytest imports this file, too
+    atexit.register(written, Path(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

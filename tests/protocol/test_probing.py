@@ -11,7 +11,7 @@ from choral.core.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, 
 from choral.core.plan import SecureSum
 from choral.probes import round as probing
 from choral.probes.projections import answers_of
-from choral.probes.round import Inquiry, ProbedRound
+from choral.probes.round import ProbedRound, ProbeInquiry
 from choral.server.uploads import Uploads
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
@@ -73,7 +73,7 @@ def test_uploads_are_read_one_at_a_time_for_their_digests(monkeypatch):
 def test_answers_belong_to_the_sum_whoever_drops_out_in_whatever_ring(bits, silent):
     here = world(SecureSum(cohort=5, smallest_sum=3, threshold=2, adversary="curious", **bits))
     watched = np.array([1, -1, 0, 127, -128, 5, 9], np.int8).tobytes()
-    round, missing = here.round(inquiry=Inquiry(watched=watched)), list(silent)
+    round, missing = here.round(inquiry=ProbeInquiry(watched=watched)), list(silent)
     while round.sum is None:
         here.step(round, missing.pop(0) if missing else ())
     assert here.agrees(round.sum)
@@ -89,7 +89,7 @@ def test_who_is_silent_or_refused_by_the_judge_is_dropped_and_the_judge_is_asked
         asked.append((sorted(answers), most))
         return {2}
 
-    round = at_probe(here, inquiry=Inquiry(judge=judge))
+    round = at_probe(here, inquiry=ProbeInquiry(judge=judge))
     here.step(round, silent={4})
     assert asked == [([0, 1, 2, 3], 1)]
     assert here.finish(round).included == tuple(here.terms.ids[number] for number in (0, 1, 3))
@@ -208,7 +208,7 @@ def test_a_turn_is_opened_only_after_its_sum_and_before_the_next_upload():
 
 def test_an_audit_of_an_honest_turn_names_nobody_and_keeps_its_sum():
     here = world()
-    round = here.round(inquiry=Inquiry(audit=True))
+    round = here.round(inquiry=ProbeInquiry(audit=True))
     while round.sum is None:
         here.step(round)
     assert here.agrees(round.sum) and not round.findings.named
@@ -217,7 +217,7 @@ def test_an_audit_of_an_honest_turn_names_nobody_and_keeps_its_sum():
 
 def test_an_audit_with_nothing_left_to_open_keeps_the_sum_of_a_turn_that_passed():
     here = world(opened_turns=0)
-    round = here.round(inquiry=Inquiry(audit=True))
+    round = here.round(inquiry=ProbeInquiry(audit=True))
     assert here.agrees(here.finish(round))
 
 

@@ -17,7 +17,7 @@ from choral.core.plan import SecureSum
 from choral.core.terms import WHOLE, Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.probes.device import Probed
-from choral.probes.round import Inquiry, ProbedRound
+from choral.probes.round import ProbedRound, ProbeInquiry
 from choral.server.round import Readiness, Round, Sum
 from choral.trees import lists_of
 from choral.trees.lists import TreeLists, part_of
@@ -164,7 +164,7 @@ class World:
         return readiness
 
     def round(
-        self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Inquiry | None = None
+        self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: ProbeInquiry | None = None
     ) -> Round:
         readiness, model = self.readiness(turn, called), self.model.tobytes()
         if self.terms.extension is None:

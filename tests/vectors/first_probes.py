@@ -7,7 +7,7 @@ import numpy as np
 from choral.core.messages import decode
 from choral.probes.device import Probed
 from choral.probes.projections import answers_of, probe_seed, upload_digest
-from choral.probes.round import Inquiry, ProbedRound
+from choral.probes.round import ProbedRound, ProbeInquiry
 from choral.server.round import Readiness
 from tests.vectors.first_transcript import frame, step, terms_of
 
@@ -31,7 +31,7 @@ def probed(terms, devices, exchanges):
     step(readiness, exchanges[0])
     caps = {"vector_bytes": agreed.model_bytes, "records_bytes": agreed.records_bytes}
     omega, asked = (decode(bytes.fromhex(exchanges[at][0][1]), **caps)[1] for at in (1, 2))
-    round = ProbedRound(readiness, omega, inquiry=Inquiry(watched=bytes(asked)))
+    round = ProbedRound(readiness, omega, inquiry=ProbeInquiry(watched=bytes(asked)))
     for exchange in exchanges[1:]:
         step(round, exchange)
         round.advance()

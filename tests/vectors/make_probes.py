@@ -9,7 +9,7 @@ import numpy as np
 
 from choral.core.errors import SumError
 from choral.core.messages import PROBING, VERSION, Call, Open, OpenedKeys, Probe, ProbeAnswer, decode, encode, pack
-from choral.probes.round import Inquiry, ProbedRound
+from choral.probes.round import ProbedRound, ProbeInquiry
 from choral.server.round import Readiness
 from tests.protocol.world import World
 from tests.vectors import first_probes
@@ -72,7 +72,7 @@ def turn(name, silent=(), watched=b"", spoil=None):
         exchanges.append(exchange)
         try:
             if isinstance(half, Readiness):
-                half = ProbedRound(half, world.model.tobytes(), inquiry=Inquiry(watched=watched))
+                half = ProbedRound(half, world.model.tobytes(), inquiry=ProbeInquiry(watched=watched))
                 continue
             half.advance()
             if half.sum is not None:

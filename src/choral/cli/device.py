@@ -151,10 +151,9 @@ def _join(args: argparse.Namespace) -> int:
     write_whole(path, card.text.encode(), fix="Join again with --again and another --card.")
     joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
     joined |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
-    if args.json:
-        print(json.dumps(joined))
-        return 0
-    terminal.say(
+    return terminal.answer(
+        args,
+        joined,
         f"HOME      {args.home} (keys were made here; they stay here)",
         f"SERVER    {invitation.address}, of the study {invitation.name}",
         f"          certificate SHA-256 {invitation.fingerprint[:47]}",
@@ -162,7 +161,6 @@ def _join(args: argparse.Namespace) -> int:
         f"SEND      {path} to the coordinator",
         "NEXT      choral device approve study.toml --max-epsilon … --data … --run",
     )
-    return 0
 
 
 def _approve(args: argparse.Namespace) -> int:
@@ -234,13 +232,10 @@ def _compare(args: argparse.Namespace) -> int:
     drawn = last_drawn(args.home).with_typed(args.numbers)
     if args.numbers:
         keep_typed(args.home, drawn)
-    if args.json:
-        shown = {"device": drawn.device, "number": drawn.number, "checks": drawn.checks, "missing": drawn.missing}
-        print(json.dumps({**shown, "study_number": drawn.study_number}))
-        return 0
+    shown = {"device": drawn.device, "number": drawn.number, "checks": drawn.checks, "missing": drawn.missing}
     own = f"NUMBER    {approval.spaced(drawn.number)}, of {drawn.device}: read it to all other sites, and type theirs"
-    terminal.say(own, *approval.check_lines(drawn), *approval.missing_line(drawn))
-    return 0
+    lines = (own, *approval.check_lines(drawn), *approval.missing_line(drawn))
+    return terminal.answer(args, {**shown, "study_number": drawn.study_number}, *lines)
 
 
 def _rotate(args: argparse.Namespace) -> int:
@@ -256,8 +251,7 @@ def _rotate(args: argparse.Namespace) -> int:
         f"KEYS      of {home.joined.name} are new; the old ones are gone, and the ledger goes on",
         f"SEND      {path} to the coordinator of the next study",
     ]
-    print(json.dumps(shown)) if args.json else terminal.say(*lines)
-    return 0
+    return terminal.answer(args, shown, *lines)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -308,11 +302,7 @@ def _status(args: argparse.Namespace) -> int:
     from choral.deploy.status import status
 
     shown = status(Home(args.home))
-    if args.json:
-        print(json.dumps(shown.to_dict()))
-        return 0
-    terminal.say(*_status_lines(shown))
-    return 0
+    return terminal.answer(args, shown.to_dict(), *_status_lines(shown))
 
 
 def _over(early: str, then: str) -> str:
@@ -504,12 +494,8 @@ def _questions(args: argparse.Namespace) -> int:
     from choral.record import read_site_questions
 
     asked = list(read_site_questions(Home(args.home).path))
-    if args.json:
-        print(json.dumps({"questions": [one.to_dict() for one in asked]}))
-        return 0
     lines = [f"{one.number:>5}  {one.at}  {one.words}" for one in asked] or ["nothing was asked here"]
-    terminal.say(*map(escaped, lines))
-    return 0
+    return terminal.answer(args, {"questions": [one.to_dict() for one in asked]}, *map(escaped, lines))
 
 
 def _ledger(args: argparse.Namespace) -> int:

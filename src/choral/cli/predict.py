@@ -125,11 +125,8 @@ def make_personal_model(args: argparse.Namespace, passphrase: str | None) -> int
     keep(page, personal_page(summary))
     if args.onnx is not None:
         summary["onnx"] = str(_exported(made, args.onnx))
-    if args.json:
-        print(json.dumps(summary))
-        return 0
-    terminal.say(*_own_lines(made), f"PAGE      {page}", f"          {summary['not_private']}")
-    return 0
+    lines = (*_own_lines(made), f"PAGE      {page}", f"          {summary['not_private']}")
+    return terminal.answer(args, summary, *lines)
 
 
 def _exported(made: "OwnModel", path: Path) -> Path:

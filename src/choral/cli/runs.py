@@ -34,11 +34,8 @@ def _list_runs(args: argparse.Namespace) -> int:
         fix = "Give the folder that holds your runs: choral runs PATH."
         raise StorageError("CH802", "is no folder.", where=str(args.path), fix=fix)
     found = sorted(_found(args.path), key=lambda one: one["started"], reverse=True)
-    if args.json:
-        print(json.dumps({"runs": found}))
-        return 0
-    terminal.say(*(_list_lines(found) if found else [f"there is no run in {escaped(str(args.path))}"]))
-    return 0
+    lines = _list_lines(found) if found else [f"there is no run in {escaped(str(args.path))}"]
+    return terminal.answer(args, {"runs": found}, *lines)
 
 
 def _found(path: Path) -> "Iterator[dict[str, str]]":

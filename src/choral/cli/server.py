@@ -79,17 +79,15 @@ def _init(args: argparse.Namespace) -> int:
     )
     path = args.study / "invitation.toml"
     invited = {"study": invitation.name, "address": invitation.address, "fingerprint": invitation.fingerprint}
-    if args.json:
-        print(json.dumps({**invited, "invitation": str(path)}))
-        return 0
-    terminal.say(
+    return terminal.answer(
+        args,
+        {**invited, "invitation": str(path)},
         f"STUDY        {invitation.name}, at {invitation.address}",
         f"CERTIFICATE  SHA-256 {invitation.fingerprint[:47]}",
         f"                     {invitation.fingerprint[48:]}",
         f"SEND         {path} to every site",
         f"NEXT         choral server enrol {args.study} *.card, once their cards are here",
     )
-    return 0
 
 
 def _enrol(args: argparse.Namespace) -> int:
@@ -97,11 +95,10 @@ def _enrol(args: argparse.Namespace) -> int:
     from choral.deploy.enrolment import enrol
 
     study = enrol(args.study, args.cards)
-    if args.json:
-        print(json.dumps({**_described(study), "file": str(args.study / "study.toml")}))
-        return 0
     plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.limited_by(0)
-    terminal.say(
+    return terminal.answer(
+        args,
+        {**_described(study), "file": str(args.study / "study.toml")},
         f"ENROLLED  {count(len(study.roster), 'device')}",
         *(f"  {one.id}" for one in study.roster),
         "KEYS      " + _keys(study),
@@ -117,7 +114,6 @@ def _enrol(args: argparse.Namespace) -> int:
         f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call before they approve it",
         f"NEXT      choral server run {args.study}",
     )
-    return 0
 
 
 def _keys(study: "Agreement") -> str:
@@ -319,10 +315,9 @@ def _suspects(args: argparse.Namespace) -> int:
     from choral.report.probes import suspects
 
     found = suspects(args.folder)
-    if args.json:
-        print(json.dumps(found.as_dict()))
-        return 0
-    terminal.say(
+    return terminal.answer(
+        args,
+        found.as_dict(),
         f"PROBES    answered in {count(found.rounds, 'round')}",
         *(
             f"  {device:<20} left out: " + ", ".join(f"{count} × {rule}" for rule, count in rules.items())
@@ -336,7 +331,6 @@ def _suspects(args: argparse.Namespace) -> int:
         ),
         "A name is evidence, and unlike data looks like it too; only an opened turn is proof.",
     )
-    return 0
 
 
 def _decide(args: argparse.Namespace) -> int:

@@ -1,5 +1,7 @@
 """What verbs draw in a terminal: bars, curves and progress; readable without colour and in 80 columns."""
 
+import argparse
+import json
 import re
 import shutil
 import sys
@@ -124,6 +126,15 @@ def wrap(line: str, columns: int | None = None) -> str:
 def say(*lines: str) -> None:
     """Print the lines, each broken to the terminal's width."""
     print("\n".join(map(wrap, lines)))
+
+
+def answer(args: argparse.Namespace, plain: object, *lines: str) -> int:
+    """Print one JSON object, or these lines for people: what a verb says that has done its work."""
+    if args.json:
+        print(json.dumps(plain))
+    else:
+        say(*lines)
+    return 0
 
 
 def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -> Iterator[T]:

@@ -27,7 +27,7 @@ _SLACKS = (1 / 32, 1 / 4)  # of that share, what a later study may take to be co
 
 
 @dataclass(kw_only=True, eq=False)
-class Study:
+class ReservedStudy:
     """A reservation and what was charged of it; `counted` is None in the fixed part, which is composed exactly."""
 
     plan: str
@@ -40,7 +40,7 @@ class Study:
         self.left = Counter(self.uploads) - Counter(self.charged)
 
 
-class Filter:
+class PrivacyFilter:
     """What studies have reserved and made, by the events that one adversary sees: a privacy filter, by itself.
 
     So the claim against each adversary holds however studies are chosen.
@@ -49,7 +49,7 @@ class Filter:
     def __init__(self, adversary: str, limit: Budget, *, by_version_1: bool) -> None:
         self.adversary = adversary
         self._reserved: float | None = None
-        self.studies: list[Study] = []
+        self.studies: list[ReservedStudy] = []
         self._by_version_1 = by_version_1
         self._charged: list[tuple[str, Event]] = []  # each charge's plan and event
         self.set_limit(limit)
@@ -114,13 +114,13 @@ class Filter:
             return math.inf
         return epsilon_of([*fixed, replace(whole, delta=0.0)], (1 - LEAK) * delta)
 
-    def study_of(self, plan: str, event: Event) -> Study | None:
+    def study_of(self, plan: str, event: Event) -> ReservedStudy | None:
         """The study of a plan that has reserved such an upload and not made it yet."""
         return next((one for one in self.studies if one.open and one.plan == plan and one.left[event] > 0), None)
 
     def reserve(self, plan: str, uploads: tuple[Event, ...], price: Price) -> None:
         """Note a study; without a price, what it counts as is computed again."""
-        self._add(Study(plan=plan, uploads=uploads, counted=price or self._price(plan, uploads), open=True))
+        self._add(ReservedStudy(plan=plan, uploads=uploads, counted=price or self._price(plan, uploads), open=True))
 
     def count(self, plan: str, event: Event, price: Price) -> None:
         """Note a charge: as one of a study's uploads, or as a study of its own."""
@@ -129,10 +129,10 @@ class Filter:
             study.charged.append(event)
         elif not self._by_version_1 or self.studies:
             price = price or self._price(plan, (event,))
-            self._add(Study(plan=plan, uploads=(event,), counted=price, open=False, charged=[event]))
+            self._add(ReservedStudy(plan=plan, uploads=(event,), counted=price, open=False, charged=[event]))
         self._charged.append((plan, event))
 
-    def unused(self, plan: str) -> list[Study]:
+    def unused(self, plan: str) -> list[ReservedStudy]:
         """What can be given back of a plan: nothing of it was charged, and nobody counts on its being fixed."""
         mine = (study for study in self.studies if study.plan == plan and study.open and not study.charged)
         return [study for study in mine if study.counted is not None or not self._charged]
@@ -150,12 +150,12 @@ class Filter:
             plans.setdefault(plan, []).append(event)
         for plan, charged in plans.items():
             price = self.with_study(plan, tuple(charged))[1] if self.studies else None
-            self._add(Study(plan=plan, uploads=tuple(charged), counted=price, open=False, charged=charged))
+            self._add(ReservedStudy(plan=plan, uploads=tuple(charged), counted=price, open=False, charged=charged))
 
     def _price(self, plan: str, uploads: tuple[Event, ...]) -> Price:
         return None if self._fixes(plan) else self.with_study(plan, uploads)[1]
 
-    def _add(self, study: Study) -> None:
+    def _add(self, study: ReservedStudy) -> None:
         self.studies.append(study)
         self._reserved = None
 
@@ -182,8 +182,8 @@ class Balance:
         self.adopted = False  # whether charges of version 1 go on by the present rule
         self._seen: set[tuple[str, int, int]] = set()
         self._made: Counter[tuple[str, int | None]] = Counter()  # charges of a plan, and of each of its rounds
-        self._filters: dict[str, Filter] = {}
-        self._happened: list[Callable[[Filter], object]] = []  # what a filter that is asked for late has missed
+        self._filters: dict[str, PrivacyFilter] = {}
+        self._happened: list[Callable[[PrivacyFilter], object]] = []  # what a filter that is asked for late has missed
         self.set_limit(limit, sum_epsilon)
 
     def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> None:
@@ -204,24 +204,24 @@ class Balance:
         """The limit against a server that sees only sums, where there is one."""
         return self.limits[SUMS].epsilon if SUMS in self.limits else None
 
-    def against(self, adversary: str) -> Filter:
+    def against(self, adversary: str) -> PrivacyFilter:
         """What counts against one adversary: kept from the start where it has a limit, else from when it is asked for.
 
         >>> Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5)).against(SUMS).reserved
         0.0
         """
         if adversary not in self._filters:
-            made = Filter(adversary, self.limits.get(adversary, self.limit), by_version_1=self.by_version_1)
+            made = PrivacyFilter(adversary, self.limits.get(adversary, self.limit), by_version_1=self.by_version_1)
             self._filters[adversary] = made
             for happened in self._happened:
                 happened(made)
         return self._filters[adversary]
 
     @property
-    def _limiting(self) -> list[Filter]:
+    def _limiting(self) -> list[PrivacyFilter]:
         return [self.against(adversary) for adversary in self.limits]
 
-    def _note(self, happened: Callable[[Filter], object]) -> None:
+    def _note(self, happened: Callable[[PrivacyFilter], object]) -> None:
         for kept in {*self._limiting, *self._filters.values()}:
             happened(kept)
         self._happened.append(happened)
@@ -330,7 +330,7 @@ class Balance:
     def count(self, charge: Charge, prices: Mapping[str, Price]) -> None:
         """Note a charge without checking it: what was charged was sent."""
 
-        def happened(kept: Filter) -> None:
+        def happened(kept: PrivacyFilter) -> None:
             plan, (event,) = _shown(charge, kept)
             kept.count(plan, event, prices.get(kept.adversary))
 
@@ -343,10 +343,10 @@ class Balance:
         """Go on with the charges of version 1, where there are any, by the present rule."""
         self.adopted = True
         if self.by_version_1:
-            self._note(Filter.adopt)
+            self._note(PrivacyFilter.adopt)
             self.by_version_1 = bool(self.charges)
 
-    def _beyond(self, what: str, after: float, entry: Charge | Reservation, kept: Filter) -> LedgerError:
+    def _beyond(self, what: str, after: float, entry: Charge | Reservation, kept: PrivacyFilter) -> LedgerError:
         adjacency = shared([*(charge.adjacency for charge in self.charges), entry.adjacency])
         held = "spent" if kept.reserved <= kept.spent() else "reserved"
         against_sums = kept.adversary == SUMS
@@ -372,7 +372,7 @@ class Balance:
         )
 
 
-def _shown(entry: Charge | Reservation, kept: Filter) -> tuple[str, tuple[Event, ...]]:
+def _shown(entry: Charge | Reservation, kept: PrivacyFilter) -> tuple[str, tuple[Event, ...]]:
     """The plan of an entry, and its uploads as the adversary sees them."""
     return entry.plan, entry.uploads_against(kept.adversary)
 

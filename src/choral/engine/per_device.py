@@ -62,7 +62,7 @@ class PerDeviceEngine:
         self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
         check_fit(model, records, plan)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
-        self.work: DeviceWork = (NoiseOnce if plan.once else OwnTrainer)(model, records, plan, seed)
+        self.work: DeviceWork = (NoiseOnceWork if plan.once else OwnTrainer)(model, records, plan, seed)
         self._pool = ThreadPoolExecutor(CORES)  # a device's work keeps about one core busy
 
     def train(self, parameters: Floats, round_number: int, cohort: Devices) -> SimulatedSum:
@@ -114,7 +114,7 @@ class PerDeviceEngine:
         yield from chain.from_iterable(self._pool.map(call, range(0, len(cohort), lanes)))
 
 
-class NoiseOnce:
+class NoiseOnceWork:
     """Rule S7: a device's own work in float64, with its noise."""
 
     lanes = 1

@@ -36,7 +36,7 @@ def nobody(answers: Mapping[int, Answers], most: int) -> Set[int]:  # noqa: ARG0
 
 
 @dataclass(kw_only=True)
-class Inquiry:
+class ProbeInquiry:
     """A server's questions of one turn: what it watches, and whom it leaves out by the answers, at most so many.
 
     `asked` are its probes and their answers, once they are drawn. With `audit` a turn whose sum is right is opened all
@@ -66,7 +66,7 @@ class AskedProbes:
     answers: dict[int, Answers]
 
     @classmethod
-    def of(cls, cohort: Cohort, uploads: Iterable[tuple[int, Vector]], inquiry: Inquiry) -> Self:
+    def of(cls, cohort: Cohort, uploads: Iterable[tuple[int, Vector]], inquiry: ProbeInquiry) -> Self:
         """The probes for these uploads."""
         terms = cohort.terms
         digests = {n: upload_digest(cohort.context, terms.ids[n], vector) for n, vector in uploads}
@@ -150,10 +150,10 @@ class ProbedRound(Round):
         *,
         following: Readiness | None = None,
         uploads: Uploads | None = None,
-        inquiry: Inquiry | None = None,
+        inquiry: ProbeInquiry | None = None,
     ) -> None:
         super().__init__(readiness, model, following=following, uploads=uploads)
-        self.inquiry = inquiry or Inquiry()
+        self.inquiry = inquiry or ProbeInquiry()
         self._left_out: set[int] = set()  # before the probes
         self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened
         self._held: Sum | None = None  # until an audit is over

@@ -17,7 +17,7 @@ from choral.core.codec import Codec, Integers
 from choral.core.messages import Turn
 from choral.core.plan import Plan, SecureSum
 from choral.probes.projections import MOST_WATCHED, Answers, answers_of, probe_rows, watched_of
-from choral.probes.round import AskedProbes, Inquiry
+from choral.probes.round import AskedProbes, ProbeInquiry
 from choral.probes.rules import (
     LEAST_COHORT,
     MOST_REMEMBERED,
@@ -111,9 +111,9 @@ class Guard:
         """How many vectors these answers are about, next to the probes."""
         return len(next(iter(answers.values()), ())) - self.plan.probes if answers else 0
 
-    def probing(self, turn: Turn) -> Inquiry:
+    def probing(self, turn: Turn) -> ProbeInquiry:
         """The server's questions of a turn."""
-        return Inquiry(watched=self.watched, judge=self.judge, audit=turn.round == self.audited)
+        return ProbeInquiry(watched=self.watched, judge=self.judge, audit=turn.round == self.audited)
 
     def judge(self, answers: Mapping[int, Answers], most: int) -> frozenset[int]:
         """Whom a turn leaves out by its answers, at most so many."""
@@ -163,7 +163,7 @@ class Guard:
         self.take_up([line])
         return msgspec.structs.replace(line, named=self.named)
 
-    def noted(self, probing: Inquiry, opened: Sum, *, drawn: bool = True) -> ProbeLine:
+    def noted(self, probing: ProbeInquiry, opened: Sum, *, drawn: bool = True) -> ProbeLine:
         """The same of a turn that ran; `drawn` if its probes follow from the uploads."""
         asked = probing.asked
         assert asked is not None  # noqa: S101 - every turn of terms with probes has some
