@@ -17,7 +17,7 @@ from choral.learning import models, noise, streams
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.tables.records import Records
 from tests.cases import cases
-from tests.learning import reference
+from tests.reference import step as reference
 
 
 def records_of(sizes, features=6, classes=3, seed=0, scale=1.0):
@@ -89,7 +89,7 @@ def by_hand(one, theta, number, cohort):
     draw = jax.jit(lambda key: noise.normal(key, theta.shape))
     for place, device in enumerate(cohort):
         rows, counts = batches.rows[place], batches.counts[place]
-        yield reference.local_update(
+        yield reference.noisy_steps(
             one.model.widths,
             one.model.link,
             theta,
@@ -99,7 +99,7 @@ def by_hand(one, theta, number, cohort):
             [np.asarray(draw(key), dtype=np.float64) for key in noise.split(keys[place])],
             step_size=plan.step_size,
             clip=plan.clip,
-            sigma=plan.noise * sensitivity_factor(one.model, one.room),
+            spread=plan.batch * plan.noise * sensitivity_factor(one.model, one.room),
             batch=plan.batch,
         )
 

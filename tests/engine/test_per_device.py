@@ -11,7 +11,7 @@ from choral.core.plan import Plan, SecureSum
 from choral.engine.compiled import CompiledEngine
 from choral.engine.per_device import PerDeviceEngine
 from choral.learning import models
-from choral.learning.jax_trainer import JaxTrainer
+from choral.learning.trainer import JaxTrainer
 from choral.tables.records import Records
 
 PLAN = Plan(devices=5, cohort=4, rounds=3, rows=20, batch=5, local_steps=2, step_size=0.4, clip=1.0, noise=0.2)

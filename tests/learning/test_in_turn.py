@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from choral.learning.in_turn import in_turn
+from choral.learning.local import in_turn
 
 RNG = np.random.default_rng(5)
 ROWS = jnp.asarray(RNG.normal(size=(61, 108)), jnp.float32)

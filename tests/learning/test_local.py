@@ -16,7 +16,7 @@ from choral.learning.norms import clip_factor, lengths_of, norm
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.rounding import in_clipping
 from tests.cases import cases
-from tests.learning import reference
+from tests.reference import step as reference
 
 STACKS = {
     "logistic": models.logistic(4, 3),
@@ -65,7 +65,7 @@ def random_case(number):
 
 def by_hand(model, recipe, start, features, labels, batches, counts, keys):
     noises = [np.asarray(normal(jnp.asarray(key), (model.size,)), dtype=np.float64) for key in keys[:-1]]
-    return reference.local_update(
+    return reference.noisy_steps(
         model.widths,
         model.link,
         start,
@@ -75,7 +75,7 @@ def by_hand(model, recipe, start, features, labels, batches, counts, keys):
         noises,
         step_size=recipe.step_size,
         clip=recipe.clip,
-        sigma=recipe.noise * sensitivity_factor(model, batches.shape[1]),
+        spread=recipe.batch * recipe.noise * sensitivity_factor(model, batches.shape[1]),
         batch=recipe.batch,
     )
 

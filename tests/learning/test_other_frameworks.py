@@ -10,8 +10,8 @@ from choral.core.plan import Plan
 from choral.engine.compiled import CompiledEngine
 from choral.learning import models, noise, streams
 from choral.learning.batches import drawer_of
-from choral.learning.jax_trainer import JaxTrainer
 from choral.learning.recipe import Recipe, noise_on_sum
+from choral.learning.trainer import JaxTrainer
 from choral.run.runs import Run
 from tests.run.small import rows, study
 

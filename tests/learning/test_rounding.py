@@ -13,7 +13,7 @@ from choral.core.errors import PlanError
 from choral.core.plan import Plan
 from choral.learning import local, models, rounding, streams
 from choral.learning.batches import Batches, drawer_of, poisson
-from choral.learning.local import local_update, plus, zeros_in_double
+from choral.learning.local import Shortcuts, local_update, plus, zeros_in_double
 from choral.learning.norms import norm
 from choral.learning.recipe import Recipe, TracedNumbers, noise_on_sum, sensitivity_factor
 
@@ -39,6 +39,9 @@ def test_pieces_are_added_in_float64_when_compiled():
     assert abs(float(plain) - math.fsum(parts[:, 2].tolist())) > 1
 
 
+FINITE = Shortcuts(finite=True)
+
+
 @pytest.mark.parametrize("model", [models.mlp(3, (4,)), models.logistic(3)], ids=["mlp", "logistic"])
 def test_a_batch_of_several_pieces_is_added_in_float64_and_one_piece_in_float32(model):
     for count, law, wanted in (
@@ -51,7 +54,7 @@ def test_a_batch_of_several_pieces_is_added_in_float64_and_one_piece_in_float32(
         recipe, rows = Recipe.of(plan), (jnp.zeros((count, 3)), jnp.zeros(count, jnp.int32))
         numbers, tree = TracedNumbers.of(model, recipe, count), model.unravel(jnp.zeros(model.size))
         total = jax.eval_shape(
-            lambda batch, one=(model, recipe, numbers, None, True, tree, *rows): local.batch_sum(
+            lambda batch, one=(model, recipe, numbers, FINITE, tree, (*rows, None)): local.batch_sum(
                 *one, batch, len(batch)
             ),
             jnp.arange(count),

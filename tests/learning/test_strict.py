@@ -16,7 +16,7 @@ from choral.core.plan import Plan
 from choral.learning import local, models
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.trainer import LocalTraining
-from tests.learning import reference
+from tests.reference import step
 
 ETA, CLIP, GRID = 0.5, 1.0, 2.0**-20
 ROWS = (1, 6, 40)
@@ -97,15 +97,15 @@ def test_the_bound_is_nearly_reached_by_a_record_that_is_turned_around(count):
 
 
 def test_an_update_is_the_papers_step_without_noise_whatever_the_size_of_the_model():
-    """In double precision by tests/learning/reference.py; taken as θ' − θ at 2^24 it would be a multiple of 2."""
+    """In double precision by tests/reference/step.py; taken as θ' − θ at 2^24 it would be a multiple of 2."""
     model, draw = MODELS["linear"], np.random.default_rng(3)
     features, labels = table(model, 40, draw, 1.0)
     for size in (1.0, 2.0**24):
         start = (draw.normal(size=model.size) * size).astype(np.float32)
         noises = [np.zeros(model.size)]
-        wanted = reference.local_update(
+        wanted = step.noisy_steps(
             model.widths, model.link, start, features, labels, [range(40)], noises,
-            step_size=ETA, clip=CLIP, sigma=0.0, batch=40,
+            step_size=ETA, clip=CLIP, spread=0.0, batch=40,
         )  # fmt: skip
         assert np.abs(update(model, features, labels, start) - wanted).max() < 1e-5
 
@@ -132,7 +132,8 @@ def test_rows_are_added_in_pieces_of_their_square_root(count, side, monkeypatch)
     features, labels = table(model, count, np.random.default_rng(count), 1.0)
     tree, rows = model.unravel(jnp.asarray(model.start(0))), (jnp.asarray(features), jnp.asarray(labels))
     recipe = Recipe.of(plan(count))
-    sum_of = partial(local.batch_sum, model, recipe, TracedNumbers.of(model, recipe, count), None, True, tree, *rows)
+    numbers, finite = TracedNumbers.of(model, recipe, count), local.Shortcuts(finite=True)
+    sum_of = partial(local.batch_sum, model, recipe, numbers, finite, tree, (*rows, None))
     program = jax.make_jaxpr(lambda batch: sum_of(batch, jnp.int32(count)))(jnp.arange(count))
     loops = [one.params["length"] for one in program.eqns if one.primitive.name == "scan"]
     assert side == math.ceil(math.sqrt(count))
@@ -149,11 +150,9 @@ def test_only_the_rows_that_count_are_added():
         model,
         recipe,
         TracedNumbers.of(model, recipe, 6),
-        None,
-        True,
+        local.Shortcuts(finite=True),
         tree,
-        jnp.asarray(features),
-        jnp.asarray(labels),
+        (jnp.asarray(features), jnp.asarray(labels), None),
     )
     three = local.batch_sum(*given, batch, 3)
     used = jnp.ones(3, bool)

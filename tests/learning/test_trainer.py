@@ -12,7 +12,7 @@ from choral.learning import models
 from choral.learning.batches.partition import PartitionDrawer
 from choral.learning.recipe import sensitivity_factor
 from choral.learning.trainer import LocalTraining
-from tests.learning import reference
+from tests.reference import step as reference
 
 DRAW = np.random.default_rng(2)
 FEATURES = DRAW.normal(size=(40, 5)).astype(np.float32)
@@ -34,7 +34,7 @@ def test_a_device_follows_the_papers_algorithm_with_noise_that_it_drew_itself(mo
     found = trainer().update(start)
     batches = poisson.poisson(np.array([40]), 10, streams.secure_words((1, 3, trainer().room)))
     drawn = noise.secure_normal((4, MODEL.size)).astype(np.float64)
-    expected = reference.local_update(
+    expected = reference.noisy_steps(
         MODEL.widths,
         "softmax",
         start,
@@ -44,7 +44,7 @@ def test_a_device_follows_the_papers_algorithm_with_noise_that_it_drew_itself(mo
         drawn[:3],
         step_size=0.2,
         clip=0.5,
-        sigma=0.3 * sensitivity_factor(MODEL, trainer().room),
+        spread=10 * 0.3 * sensitivity_factor(MODEL, trainer().room),
         batch=10,
     )
     assert np.abs(found - expected).max() <= 1e-5
@@ -70,7 +70,7 @@ def test_passes_that_continue_use_every_record_equally_and_survive_a_restart():
 @pytest.fixture
 def untrained(monkeypatch):
     """Trainers that draw and count as ever, and take no steps: nothing is compiled."""
-    monkeypatch.setattr("choral.learning.jax_trainer._update", lambda *_: np.zeros(MODEL.size, np.float32))
+    monkeypatch.setattr("choral.learning.trainer.jax_update", lambda *_: np.zeros(MODEL.size, np.float32))
 
 
 @pytest.mark.usefixtures("untrained")
@@ -110,7 +110,7 @@ def test_a_batch_that_is_drawn_twice_is_refused_ahead_of_the_first_step(monkeypa
         found = honest(*given)
         return dataclasses.replace(found, rows=np.repeat(found.rows[:, :1], 2, axis=1))
 
-    monkeypatch.setattr("choral.learning.jax_trainer._update", lambda *given: trained.append(given))
+    monkeypatch.setattr("choral.learning.trainer.jax_update", lambda *given: trained.append(given))
     monkeypatch.setattr(PartitionDrawer, "draw", twice)
     for passes in ("continue", "reshuffle"):
         with pytest.raises(

@@ -40,6 +40,7 @@ def bug(name: str, function: str, old: str, new: str, caught_by: str, *more: Cha
     return Mutant(name, (Change(function, old, new), *more), caught_by)
 
 
+REFERENCE = "tests/reference/test_step.py::"
 PAPER = "tests/learning/test_local.py::test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5"
 TIGHT = "lab/tests/audit/test_canary.py::test_the_bound_is_near_the_proved_figure_where_the_rule_is_tight"
 SPREAD = (
@@ -71,13 +72,44 @@ MUTANTS = [
     # Clipping and averaging
     bug("no clip", "choral.learning.norms:clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))",
         "jnp.ones_like(norms)", "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
-    bug("clip after averaging", LOCAL + "local_changes.noisy_sum",
-        "total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count, lengths)",
+    bug("clip after averaging", LOCAL + "noisy_steps.noisy_sum",
+        "total = batch_sum(model, recipe, numbers, shortcuts, tree, held, batch, count)",
         "from dataclasses import replace\n"
         "free = replace(recipe, clip=math.inf, noise=0.0)\n"
-        "total = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
+        "total = batch_sum(model, free, numbers, shortcuts, tree, held, batch, count)\n"
         "factor = clip_factor(tree_norm(total), recipe.clip * recipe.batch)\n"
         "total = jax.tree.map(lambda leaf: leaf * factor, total)\n", PAPER),
+    bug("a clip of updates that is twice as long", LOCAL + "clipped_update",
+        "clip_factor(tree_norm(update), numbers.update_clip)",
+        "clip_factor(tree_norm(update), 2 * numbers.update_clip)",
+        REFERENCE + "test_jax_clips_an_update_as_the_reference_does"),
+    bug("half of the noise on an update", LOCAL + "clipped_update",
+        "numbers.update_spread if recipe.update_noise else None",
+        "numbers.update_spread / 2 if recipe.update_noise else None",
+        REFERENCE + "test_jax_clips_an_update_as_the_reference_does"),
+    bug("half of the noise on an update with its count", LOCAL + "counted_update",
+        "counted + numbers.update_spread * draw(key, counted.shape, 0)",
+        "counted + numbers.update_spread / 2 * draw(key, counted.shape, 0)",
+        REFERENCE + "test_jax_counts_who_is_within_an_adaptive_clip_as_the_reference_does"),
+    bug("half of the noise in a step", RECIPE + "TracedNumbers.of", "noise_on_sum(model, recipe, room)",
+        "noise_on_sum(model, recipe, room) / 2", REFERENCE + "test_jax_takes_the_noisy_steps_of_the_reference"),
+    bug("a clip of steps that is twice as long", "choral.learning.clipped:dense_factor.by",
+        "clip_factor(length(jnp.stack(norms, axis=-1)), clip)",
+        "clip_factor(length(jnp.stack(norms, axis=-1)), 2 * clip)",
+        REFERENCE + "test_jax_takes_the_noisy_steps_of_the_reference"),
+    bug("a mean over one device more", CODEC + "mean_scale", "grid / count", "grid / (count + 1)",
+        REFERENCE + "test_a_round_moves_the_model_by_the_mean_of_its_devices"),
+    bug("a clip of PyTorch's steps that is twice as long", "choral.learning.torch_layers:clip_factor",
+        "(clip / norms).clamp(max=1.0)", "(2 * clip / norms).clamp(max=1.0)",
+        "tests/reference/test_torch_step.py::test_pytorch_takes_the_steps_of_the_reference"),
+    bug("half of the noise of PyTorch's steps", "choral.learning.torch_steps:TorchTrainer._updates",
+        "float(numbers.spread) * drawn[:, step].double()", "float(numbers.spread) / 2 * drawn[:, step].double()",
+        "tests/reference/test_torch_step.py::test_pytorch_takes_the_steps_of_the_reference"),
+    bug("a clip of local work that is twice as long", "choral.learning.once:LocalWork.numbers",
+        "self.clip", "2 * self.clip",
+        REFERENCE + "test_noise_once_is_the_reference_within_the_share_that_its_noise_is_wider_for"),
+    bug("half of the noise on an upload", "choral.learning.once:with_noise", "plan.noise * factor * noise",
+        "plan.noise * factor * noise / 2", REFERENCE + "test_an_upload_has_its_noise_once_and_what_rounding_adds"),
     bug("a convolution that is not clipped", CLIPPED + "layered_clipped_sum", "clip_factor(norms, clip)",
         "jnp.ones_like(norms)",
         "tests/learning/test_layered.py::"
@@ -91,7 +123,7 @@ MUTANTS = [
     bug("length of one of two opposite slopes", CLIPPED + "dense_factor.by", "jnp.float32(math.sqrt(2))",
         "jnp.float32(1)",
         "tests/learning/test_local.py::test_one_slope_that_stands_for_two_opposite_ones_has_their_factor"),
-    bug("divisor is the actual batch size", LOCAL + "local_changes.noisy_sum",
+    bug("divisor is the actual batch size", LOCAL + "noisy_steps.noisy_sum",
         "return add_noise(model, total, spread, key, draw)",
         "return jax.tree.map(lambda leaf: leaf * recipe.batch / jnp.maximum(count, 1), "
         "add_noise(model, total, spread, key, draw))", PAPER),
@@ -122,7 +154,7 @@ MUTANTS = [
         "0.0 if plan.strict else plan.noise / plan.cohort", SPREAD),
     bug("the smallest site with the noise of the largest", RECIPE + "Recipe.of", "noise * (plan.batch / batch)",
         "noise / plan.most_weight", EQUAL_RATES + "adds_the_noise_that_its_own_figure_needs_and_so_does_every_other"),
-    bug("noise left out", LOCAL + "local_changes.noisy_sum", "add_noise(model, total, spread, key, draw)",
+    bug("noise left out", LOCAL + "noisy_steps.noisy_sum", "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, None, key, draw)", SPREAD),
     bug("a kernel that leaves the noise out", "choral.learning.fused:_steps_of_lanes.kernel.step",
         "plus(total.astype(jnp.float32), drawn, numbers[lane, 1])", "total.astype(jnp.float32)", KERNEL),
@@ -131,9 +163,9 @@ MUTANTS = [
         "product(a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)).astype(jnp.float64)", KERNEL),
     bug("a kernel with the same noise in every lane", "choral.learning.fused:_steps_of_lanes.kernel.step",
         "(keys[lane, which] for which in range(4))", "(keys[0, which] for which in range(4))", KERNEL),
-    bug("noise at the first step only", LOCAL + "local_changes.noisy_sum",
+    bug("noise at the first step only", LOCAL + "noisy_steps.noisy_sum",
         "add_noise(model, total, spread, key, draw)",
-        "add_noise(model, total, spread, key, lambda *a: jnp.all(key == keys[0]) * draw(*a))", SPREAD),
+        "add_noise(model, total, spread, key, lambda *a: jnp.all(key == steps[2][0]) * draw(*a))", SPREAD),
     bug("the same noise at every step", DRAWING + "Drawing._together", "np.arange(self.plan.local_steps + 1)",
         "np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
     bug("noise shared by the devices", DRAWING + "Drawing._keys",
@@ -272,7 +304,7 @@ MUTANTS = [
         "plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",
         "plan.moves * longest(plan, dimensions) / (plan.batch * grid)",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
-    bug("strict update as a difference of models", LOCAL + "local_changes", "recipe.steps == 1", "False",
+    bug("strict update as a difference of models", LOCAL + "noisy_steps", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
     bug("whole noise of one device in a simulated sum", ENGINE + "CompiledEngine._whole_noise",

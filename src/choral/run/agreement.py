@@ -25,7 +25,11 @@ from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
+<<<<<<< HEAD
 from choral.core.plan import Plan, SecureSum
+=======
+from choral.core.plan import Plan, SecureSum, meant_by, secure_sum
+>>>>>>> main
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
@@ -244,10 +248,7 @@ class Agreement:
     @cached_property
     def secure(self) -> SecureSum:
         """How sums are protected."""
-        try:
-            return SecureSum.read(self.file.secure_sum)
-        except TypeError:
-            raise ConfigError("CH102", "has the wrong form.", where="secure_sum", fix=ASK_AGAIN) from None
+        return converted(secure_sum.meant_by(self.file.secure_sum), SecureSum, "secure_sum")
 
     @cached_property
     def roster(self) -> Roster:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.wire import DroppingTransport, RecordingTransport, Wire, drops_out
-from choral.core.codec import mean
 from choral.core.device import Device, Encode, Train, Update
 from choral.core.errors import ConfigError, SumError
 from choral.core.keys import Identity, Roster
@@ -44,6 +43,7 @@ from choral.record.description import KindName
 from choral.run.folder import MOST_LEDGERS, ledger_file, sign_off, signs, vault_of
 from choral.run.guard import Guard, seed_from
 from choral.run.study import Study, reserve_questions, trainer_of
+from choral.server_step import mean
 
 if TYPE_CHECKING:
     from choral.run.runs import Run

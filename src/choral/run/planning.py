@@ -17,9 +17,20 @@ from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError, TableError
 from choral.core.exposure import crowd_of
-from choral.core.masks import require_private, sparse
+from choral.core.masks import failure_bits, require_private
 from choral.core.mechanisms import CONVEX
-from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
+from choral.core.plan import (
+    LEAST_PROBES,
+    Budget,
+    NoiseIsAdded,
+    Plan,
+    SecureSum,
+    UnitName,
+    Weighing,
+    require_company,
+    require_number,
+)
+from choral.core.plan.secure_sum import PRIVACY_BITS
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units, split_units
@@ -47,6 +58,9 @@ from choral.tables.columns import Categorical, Numeric
 from choral.tables.reading import DataSource
 from choral.tables.records import Records, Split
 from choral.tables.sources import Dataset
+
+LIVENESS_BITS = 20  # that a sparse graph is proposed with
+
 
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
@@ -209,6 +223,43 @@ def _cohort(job: Job, devices: int) -> int:
     if cohort > devices:
         raise PlanError("CH204", f"cohort = {cohort:,} of {devices:,}.", fix=f"Use at most {devices:,}.")
     return cohort
+
+
+def sparse(cohort: int, *, colluding: float = 0.1, dropping: float = 0.1, **other: Any) -> SecureSum:  # noqa: ANN401
+    """The secure sum on the sparsest safe graph: 40 bits of privacy and 20 of liveness against a curious server.
+
+    The privacy holds for every cohort from the smallest sum to the whole.
+
+    >>> sparse(1000).neighbours, sparse(1000).threshold
+    (48, 28)
+    """
+    require_number("colluding", colluding, below=1.0, closed=True)
+    require_number("dropping", dropping, below=1.0, closed=True)
+    colluders, dropouts = math.ceil(colluding * cohort), math.ceil(dropping * cohort)
+    smallest = cohort - dropouts
+    for degree in range(2, smallest, 2):
+        for threshold in range(1, degree + 1):
+            privacy, liveness = failure_bits(cohort, degree, threshold, colluders, dropouts)
+            if liveness < LIVENESS_BITS:
+                break  # it only falls as the threshold grows
+            # The same colluders are a larger part of the smallest cohort that may meet.
+            least, _ = failure_bits(smallest, degree, threshold, colluders, 0)
+            if min(privacy, least) >= PRIVACY_BITS:
+                return SecureSum(
+                    cohort=cohort,
+                    smallest_sum=smallest,
+                    threshold=threshold,
+                    colluders=colluders,
+                    adversary="curious",
+                    graph="harary",
+                    neighbours=degree,
+                    **other,
+                )
+    raise PlanError(
+        "CH205",
+        f"no sparse graph on {cohort:,} devices withstands {colluders} colluders and {dropouts} drop-outs.",
+        fix="Use a complete graph.",
+    )
 
 
 def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from choral.core.codec import Integers
+from choral.core.codec import Codec, Integers
 from choral.core.errors import ChoralError, NotReadyError, PlanError, SumError, TrustError
 from choral.core.keys import KEY_SIZE, fingerprint
-from choral.core.masks import Mask, ring, self_mask
+from choral.core.masks import Mask, Words, ring, self_mask
 from choral.core.messages import (
     NONCE_BYTES,
     Call,
@@ -38,6 +38,28 @@ from choral.server.secrets import recover, unseal
 from choral.server.uploads import Uploads
 
 Stage = Literal["upload", "probe", "edges", "final", "open", "done"]  # "probe" and "open" in `choral.probes` only
+
+
+def contained(codec: Codec, words: Words, dimensions: int, *, count: int) -> int:
+    """How many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
+
+    Only a device that breaks the protocol gets a sum out of range, and masks hide which. The sums within the range
+    are as good as ever while the others are few: were false words drawn at random, fewer than one of them would be
+    expected to lie within the range unseen. Beyond that the words stay as they are, and `decode` refuses them.
+
+    >>> codec, words = Codec(grid=0.5, largest=10, cohort=2, word_bits=32), np.uint32([2**31, 8, 1, 0])
+    >>> contained(codec, words, 2, count=1), codec.decode(words, 2, count=1).tolist()
+    (1, [0, -2])
+    """
+    raised = ring(codec.word_bits).type(codec.largest * count)
+    within = (2 * int(raised) + 1) / 2**codec.word_bits
+    beyond = [(which, hit) for which in codec.pieces(dimensions) if (hit := words[which] > 2 * raised).any()]
+    hits = sum(int(np.count_nonzero(hit)) for _, hit in beyond)
+    if hits * within >= 1 - within:
+        return 0
+    for which, hit in beyond:
+        words[which][hit] = raised
+    return hits
 
 
 class Readiness:
@@ -322,7 +344,7 @@ class Round:
         self._own_masks = self._self_masks()
         added += self._own_masks.values()
         total, count = self._kept.unmasked([mask.undone() for mask in added]), len(self.included)
-        spoilt = terms.codec.contain(total, terms.parameters, count=count)
+        spoilt = contained(terms.codec, total, terms.parameters, count=count)
         try:
             integers = terms.codec.decode(total, terms.parameters, count=count, consume=True)
         except SumError as error:

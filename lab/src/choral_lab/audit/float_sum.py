@@ -20,9 +20,9 @@ from choral.core.exposure import Exposure, exposure_of
 from choral.core.plan import Budget, Plan, SecureSum, require_whole
 from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
-from choral.learning.jax_trainer import _update as deployed_update
 from choral.learning.models import Model, logistic
 from choral.learning.recipe import Recipe, TracedNumbers
+from choral.learning.trainer import jax_update as deployed_update
 from choral.run.folder import Watch, unwatched
 from choral_lab.audit.bounds import Scores
 from choral_lab.audit.verdict import Finding, Trial

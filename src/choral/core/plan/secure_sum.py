@@ -69,8 +69,7 @@ class SecureSum:
         >>> SecureSum.read(SecureSum.for_cohort(4).described) == SecureSum.for_cohort(4)
         True
         """
-        retired = tuple((name, fields[name]) for name, left in _OF_BEFORE.items() if fields.get(name, left) != left)
-        return cls(**{name: value for name, value in fields.items() if name not in _OF_BEFORE}, retired=retired)
+        return cls(**meant_by(fields))
 
     @property
     def described(self) -> dict[str, object]:
@@ -166,3 +165,13 @@ class SecureSum:
                 why="Below it a lying server can open one device's update.",
                 fix=f"Use SecureSum.for_cohort({self.cohort}), a larger threshold, or fewer colluders.",
             )
+
+
+def meant_by(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a secure sum of any version for this one: what only choral 0.2 and before can run is `retired`.
+
+    >>> meant_by({"cohort": 4, "lanes": 3, "masks": "single"})
+    {'cohort': 4, 'retired': (('lanes', 3),)}
+    """
+    retired = tuple((name, fields[name]) for name, left in _OF_BEFORE.items() if fields.get(name, left) != left)
+    return {name: value for name, value in fields.items() if name not in _OF_BEFORE} | {"retired": retired}
