@@ -42,7 +42,7 @@ from choral.tables.columns import Categorical, Numeric, declare, encode, type_of
 from choral.tables.encoder import Encoder, about_encoder, embedding_columns
 from choral.tables.reading import Table
 from choral.tables.records import Labels, Records, Split, by, names_in
-from choral.tables.sources import Dataset, encode_labels, read_one, with_outcome
+from choral.tables.sources import Dataset, Reading, encode_labels, read_one, with_outcome
 from choral.trees import lists_of
 
 
@@ -312,10 +312,13 @@ class Agreement:
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file's header line."""
         data = self.job.data
-        table = read_one(
-            path, written.over(data.written), shape=data.row_shape, label=self.target.name, classes=data.class_names
+        how = Reading(
+            label=self.target.name,
+            classes=data.classes,
+            row_shape=data.row_shape,
+            written=written.over(data.written),
         )
-        return with_outcome(table, self.target.name, written.outcome, list(self.reads))
+        return with_outcome(read_one(path, how), self.target.name, written.outcome, list(self.reads))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""

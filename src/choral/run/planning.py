@@ -52,12 +52,10 @@ from choral.planner.task import PlanningTask
 from choral.run.folder import unheard
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
-from choral.tables import sources
-from choral.tables.arrays import read_images, read_npz
 from choral.tables.columns import Categorical, Numeric
 from choral.tables.reading import DataSource
-from choral.tables.records import Records, Split
-from choral.tables.sources import Dataset
+from choral.tables.records import Dealing, Records, Split
+from choral.tables.sources import Dataset, Files, ImageFolders, Reading, load_adult, read, source_of
 
 LIVENESS_BITS = 20  # that a sparse graph is proposed with
 
@@ -522,57 +520,40 @@ def settle(
 
 def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
-    settings = job.data
+    settings, devices = job.data, job.federation.devices
+    dealing = Dealing(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
     if source is None and settings.builtin == "adult":
-        devices = job.federation.devices or 16
-        data = sources.load_adult(
-            devices=devices,
-            partition=settings.partition,
-            skew=settings.skew,
-            seed=seed,
-            columns=settings.columns,
-            keep_tables=keep_tables,
-        )
-        return data, "UCI Adult"
+        dealing = replace(dealing, devices=devices or 16)
+        return load_adult(columns=settings.columns, keep_tables=keep_tables, **asdict(dealing)), "UCI Adult"
     path = settings.csv or settings.parquet or settings.npz or settings.images
     if source is None and path is None:
         raise ConfigError(
             "CH103", "[data] names no data.", where=job.where("data"),
             fix='Set csv, parquet, npz, images, or builtin = "adult".',
         )  # fmt: skip
-    data = sources.load(
-        _found(job, str(path)) if source is None else source,
+    how = Reading(
         label=settings.label,
         classes=settings.classes,
         label_bounds=settings.label_bounds,
         columns=settings.columns,
-        ignore=settings.ignore or (),
+        ignore=settings.ignore,
         device_column=settings.device_column,
         limit_column=settings.limit_column,
         person=settings.person,
-        devices=job.federation.devices,
+        row_shape=settings.row_shape,
         written=settings.written,
         own_labels=settings.labels,
         encoder=encoder_of(job),
-        partition=settings.partition,
-        skew=settings.skew,
-        seed=seed,
-        keep_tables=keep_tables,
         guess=guess,
     )
+    given = source
+    if source is None:
+        pattern = job.pattern(str(path))
+        given = Files(pattern) if settings.images is None else ImageFolders(pattern)
+    data = read(source_of(given), how, dealing, keep_tables=keep_tables)
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
-
-
-def _found(job: Job, path: str) -> DataSource:
-    """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
-    data = job.data
-    if data.npz is not None:
-        return read_npz(job.pattern(path), data.row_shape, data.class_names)
-    if data.images is not None:
-        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
-    return job.pattern(path)
 
 
 def _split(job: Job, data: Dataset, seed: int) -> Split:
