@@ -25,11 +25,7 @@ from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-<<<<<<< HEAD
-from choral.core.plan import Plan, SecureSum
-=======
-from choral.core.plan import Plan, SecureSum, meant_by, secure_sum
->>>>>>> main
+from choral.core.plan import Plan, SecureSum, secure_sum
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
