@@ -122,10 +122,7 @@ def _keys(study: "Agreement") -> str:
     if study.trees:
         return "those of the cards, which every site must allow: there are too many devices for others"
     older = ", ".join(device.id for device in study.file.devices if not device.offers)
-    keys = f"those of the cards, which every site must allow; no others are offered by {older}"
-    if all(not device.offers for device in study.file.devices):
-        return keys
-    return f"{keys}. If one of them has an older choral, all need a plain card: choral device join --again --plain-card"
+    return f"those of the cards, which every site must allow; no others are offered by {older}"
 
 
 def _may_be_missing(cohort: int, needed: int) -> list[str]:

@@ -408,9 +408,9 @@ def attend(
         stack.callback(listening.join)
         stack.callback(stop.set)
         listening.start()
-        children, connection = None, None
+        processes, connection = None, None
         if not agent_only:
-            from choral.backends.flower import processes, reach  # Flower is an extra
+            from choral.backends.flower import children, reach  # Flower is an extra
 
             address, authority = home.joined.server.address, home.path / AUTHORITY
 
@@ -425,9 +425,9 @@ def attend(
                 tell=tell,
                 over=lambda: home.finished(agent.study),
             )
-            children = stack.enter_context(processes.Children())
-            processes.connect(
-                children,
+            processes = stack.enter_context(children.Children())
+            children.connect(
+                processes,
                 home.path / FLOWER,
                 superlink=address,
                 authority=authority,
@@ -439,8 +439,8 @@ def attend(
         while not stop.wait(LOOK):
             if connection is not None and connection.finished.is_set():
                 break
-            if children is not None:
-                children.check()
+            if processes is not None:
+                processes.check()
             if not listening.is_alive():
                 raise next(
                     iter(closed), DeploymentError("CH900", "the agent's socket has closed.", fix="Start it again.")

@@ -465,15 +465,13 @@ class Home:
         *,
         passphrase: str | None = None,
         again: bool = False,
-        plain: bool = False,
     ) -> Self:
         """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server.
 
-        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on. A `plain` card
-        is one that choral 0.1 can read.
+        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on.
         """
         home = cls(path)
-        offers = (HYBRID,) if available() and not plain else ()
+        offers = (HYBRID,) if available() else ()
         _ = invitation.fingerprint
         check_ways(path)
         if (path / JOINED).exists():
