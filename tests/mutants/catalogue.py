@@ -97,7 +97,7 @@ MUTANTS = [
         "clip_factor(length(jnp.stack(norms, axis=-1)), clip)",
         "clip_factor(length(jnp.stack(norms, axis=-1)), 2 * clip)",
         REFERENCE + "test_jax_takes_the_noisy_steps_of_the_reference"),
-    bug("a mean over one device more", CODEC + "mean_scale", "grid / count", "grid / (count + 1)",
+    bug("a mean over one device more", "choral.server_step:mean_scale", "grid / count", "grid / (count + 1)",
         REFERENCE + "test_a_round_moves_the_model_by_the_mean_of_its_devices"),
     bug("a clip of PyTorch's steps that is twice as long", "choral.learning.torch_layers:clip_factor",
         "(clip / norms).clamp(max=1.0)", "(2 * clip / norms).clamp(max=1.0)",

@@ -1,5 +1,6 @@
 """What people read about mechanisms: what each rule counts, how records are protected, and why a rule holds."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,17 @@ from choral.core.mechanisms import (
 )
 from choral.core.plan import Against, AnyLaw, Plan, SecureSum
 
+_EACH_ROUND = re.compile(r"\b(step|device|pass|passes) a round\b")
 _LAWS: dict[AnyLaw, str] = {"discrete_gaussian": "discrete Gaussian noise", "skellam": "Skellam noise"}
+
+
+def in_plain_words(recorded: str | None) -> str:
+    """A reason that records contain, in the words of today; the record keeps the words that its signatures cover.
+
+    >>> in_plain_words("one local step a round: each sum carries the noise of 3 honest devices")  # in records
+    'one local step per round: each sum carries the noise of 3 honest devices'
+    """
+    return _EACH_ROUND.sub(r"\1 per round", recorded or "")
 
 
 def noise_of(plan: Plan) -> str:
