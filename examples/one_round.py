@@ -14,7 +14,7 @@ import numpy as np
 from choral.accounting.calibrate import calibrated
 from choral.accounting.costs import Costs
 from choral.backends.wire import MemoryTransport, Wire
-from choral.core.codec import Codec, Integers, mean
+from choral.core.codec import Codec, Integers
 from choral.core.device import Device, Update
 from choral.core.display import figures_up
 from choral.core.errors import SumError
@@ -31,6 +31,7 @@ from choral.learning.evaluate import evaluate
 from choral.learning.models import logistic
 from choral.learning.trainer import LocalTraining
 from choral.server.round import Sum
+from choral.server_step import mean
 from choral.tables.records import hold_out
 from choral.tables.sources import load_adult
 

@@ -170,7 +170,6 @@ def test_no_source_file_is_longer_than_800_lines():
 
 
 MANY_PARAMETERS = {
-    "load": "public: the keys of [data], each by its name",
     "convergence": "public: the symbols of Theorem 2, each by its name",
 }
 

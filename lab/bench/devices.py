@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from choral import config
 from choral.accounting.proofs import exposed, with_secure_sum
-from choral.core.codec import mean
 from choral.engine.compiled import CompiledEngine
 from choral.learning.evaluate import evaluate
 from choral.learning.recipe import Recipe
 from choral.run.planning import server_step_of, settle
 from choral.run.study import Study
+from choral.server_step import mean
 
 DELTA = 1e-5
 MULTIPLIER = 5.0  # of a full sum's noise, in units of the clip

@@ -35,13 +35,14 @@ from choral.core.codec import Codec
 from choral.core.device import Device, Update
 from choral.core.keys import Bundle, Identity, Roster
 from choral.core.ledger import Charge, Ledger, Receipt
-from choral.core.masks import Words, sparse
+from choral.core.masks import Words
 from choral.core.messages import Paths, Turn, Vector, decode
 from choral.core.plan import Budget, Plan
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.engine.compiled import CompiledEngine
 from choral.learning.models import logistic
+from choral.run.planning import sparse
 from choral.tables.records import Records
 from choral.trees.lists import Announcements, Shown, TreeLists, _circle_of
 from choral.trees.merkle import RosterPart, roster_tree

@@ -16,8 +16,8 @@ import numpy as np
 from bench.harness import growth, print_figures
 from bench.secure_sum import Case, Cohort
 from choral.core.keys import Identity, Roster
-from choral.core.masks import sparse
 from choral.core.shares import fresh_secret, split
+from choral.run.planning import sparse
 from choral.server.secrets import join
 
 DEVICES, COHORT, LINK = 10**6, 10**4, 10e9  # n, r, and bits a second of the server's network

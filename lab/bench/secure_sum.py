@@ -32,15 +32,17 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from bench.setup import python_of
-from choral.core.codec import Codec, mean
+from choral.core.codec import Codec
 from choral.core.device import Device
 from choral.core.keys import Identity, Roster
-from choral.core.masks import add_masks, pair_mask, sparse
+from choral.core.masks import add_masks, pair_mask
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
+from choral.run.planning import sparse
 from choral.server.round import Readiness, Round
+from choral.server_step import mean
 
 clock = time.perf_counter
 # 30 neighbours are what Flower's own figures use; the threshold is the design's for 22 of 100.

@@ -8,10 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.codec import mean
 from choral.core.errors import NotReadyError, SumError
 from choral.core.plan import Participation, Plan
-from choral.server_step import MEAN, ServerStep, State
+from choral.server_step import MEAN, ServerStep, State, mean
 
 MOST_ATTEMPTS = 2  # of one round: each costs every device that uploads, and no device pays for a third
 MOST_CALLS = 3  # of one round that ended before anybody was charged

@@ -20,6 +20,26 @@ Vector = NDArray[np.float32]
 State = dict[str, Vector]  # what a step remembers from round to round, each as long as the parameters
 
 
+def mean(total: Any, count: int, grid: float, out: NDArray[np.float32] | None = None) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine
+    """The mean update of a sum of so many, as float32; in `out`, if given: new memory costs more than the mean.
+
+    >>> mean(np.int32([2, -4]), 2, 0.5).tolist()
+    [0.5, -1.0]
+    """
+    if out is None:
+        update = total.astype(total.__array_namespace__().float32)
+    else:
+        update = out
+        update[:] = total
+    update *= mean_scale(count, grid)
+    return update
+
+
+def mean_scale(count: int, grid: float) -> np.float32:
+    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same."""
+    return np.float32(grid / count)
+
+
 class ServerStep(Protocol):
     """A rule that turns means into moves of the parameters: a dataclass whose fields are the numbers it takes."""
 

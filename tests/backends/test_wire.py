@@ -9,8 +9,8 @@ import pytest
 
 from choral.backends.wire import DroppingTransport, MemoryTransport, UploadStore, drops_out
 from choral.core.errors import SumError
-from choral.core.masks import sparse
 from choral.core.messages import Turn
+from choral.run.planning import sparse
 from tests.protocol.world import FIRST, SilentTransport, World
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from choral.core.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
 from choral.core.keys import Identity
-from choral.core.masks import sparse
 from choral.core.messages import (
     Call,
     Drop,
@@ -29,6 +28,7 @@ from choral.core.messages import (
 )
 from choral.core.plan import SecureSum
 from choral.core.vault import FileStore, Memory, Vault
+from choral.run.planning import sparse
 from choral.server.findings import refusal_fields
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated

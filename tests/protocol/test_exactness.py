@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from choral.core.errors import SumError
-from choral.core.masks import sparse
 from choral.core.plan import SecureSum
+from choral.run.planning import sparse
 from tests.cases import cases
 from tests.protocol.world import SilentTransport, World
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from choral.core.errors import PlanError
-from choral.core.masks import sparse
 from choral.core.messages import Call, Omega, Paths, Turn, decode, encode
 from choral.core.vault import Vault
+from choral.run.planning import sparse
 from choral.trees.lists import Member
 from tests.protocol.world import FIRST, TEN, SilentTransport, World
 

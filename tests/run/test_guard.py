@@ -100,7 +100,7 @@ def test_nobody_is_excluded_below_nine_devices_a_person_decides():
 
 def test_every_device_that_answered_is_charged_left_out_or_not(probed):
     run = run_with(probed, lambda honest, _: {3: -40 * honest[3]} if 3 in honest else {})
-    assert run.place.books.rounds[3] == 4  # the rounds before it was named
+    assert run.place.ledgers.rounds[3] == 4  # the rounds before it was named
     assert sum(line.wasted.count(3) for line in run.lines) == 4
 
 

@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 
 from choral.core import messages
-from choral.core.masks import failure_bits, sparse
+from choral.core.masks import failure_bits
 from choral.core.plan import SecureSum
+from choral.run.planning import sparse
 
 TEXT = (Path(__file__).parents[2] / "docs" / "secure-sum.md").read_text(encoding="utf-8")
 

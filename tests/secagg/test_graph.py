@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from choral.core.errors import PlanError
-from choral.core.masks import Graph, failure_bits, require_private, sparse
+from choral.core.masks import Graph, failure_bits, require_private
 from choral.core.plan import SecureSum
+from choral.run.planning import sparse
 from choral.trees.lists import Circle
 
 

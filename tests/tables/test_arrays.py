@@ -9,7 +9,8 @@ import choral
 from choral.config import parse, read
 from choral.core.errors import ConfigError, TableError
 from choral.run.planning import settle
-from choral.tables.arrays import read_images, read_npz, read_site
+from choral.tables.arrays import read_site
+from choral.tables.sources import Files, ImageFolders, Reading, encode_labels
 
 HEAD = "privacy.epsilon = 4.0\nprivacy.delta = 1e-4\n"
 
@@ -36,7 +37,7 @@ def test_each_file_of_arrays_is_a_device(sites):
 
 def test_one_file_is_dealt_to_devices(sites):
     (sites / "site-1.npz").unlink()
-    found = choral.load(read_npz(sites / "*.npz"), devices=2).records
+    found = choral.load(sites / "*.npz", devices=2).records
     assert found.sizes.tolist() == [15, 15]
 
 
@@ -53,15 +54,15 @@ def test_one_file_is_dealt_to_devices(sites):
 def test_files_that_are_something_else_are_refused(sites, arrays, message):
     np.savez(sites / "other.npz", **arrays)
     with pytest.raises(TableError, match=f"CH317 .*{message}"):
-        read_npz(sites / "*.npz")
+        choral.load(sites / "*.npz")
 
 
 def test_a_file_that_is_no_archive_and_a_pattern_without_files(sites):
     (sites / "text.npz").write_text("no archive")
     with pytest.raises(TableError, match="CH317"):
-        read_npz(sites / "text.npz")
+        choral.load(sites / "text.npz")
     with pytest.raises(TableError, match="CH300"):
-        read_npz(sites / "*.none")
+        choral.load(sites / "*.none")
 
 
 @pytest.fixture
@@ -77,12 +78,13 @@ def pictures(tmp_path):
 
 
 def test_images_in_folders_are_rows_of_one_shape_with_the_folders_as_classes(pictures):
-    found = read_images(pictures / "*", (4, 6))
-    assert found.features.shape == (24, 4, 6) and found.classes == ("bright", "dark")
-    assert found.sizes == {"north": 12, "south": 12}
-    bright = found.features[found.labels == 0]
-    assert bright.min() == pytest.approx(200 / 127.5 - 1) and found.features.max() <= 1
-    assert read_images(pictures / "*", (4, 6, 3)).features.shape == (24, 4, 6, 3)
+    found = choral.load(ImageFolders(pictures / "*"), row_shape=(4, 6))
+    records = found.records
+    assert records.features.shape == (24, 4, 6) and found.classes == ("bright", "dark") and found.label_type == "text"
+    assert dict(zip(records.names, records.sizes.tolist(), strict=True)) == {"north": 12, "south": 12}
+    bright = records.features[records.labels == 0]
+    assert bright.min() == pytest.approx(200 / 127.5 - 1) and records.features.max() <= 1
+    assert choral.load(ImageFolders(pictures / "*"), row_shape=(4, 6, 3)).records.shape == (4, 6, 3)
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\nshowpage\n"
@@ -93,15 +95,15 @@ def test_what_is_no_image_is_refused_by_its_place_and_not_by_its_name(pictures, 
     # Pillow would hand PostScript to another program; a file's name may be a person's.
     (pictures / "north" / "dark" / "anna-smith.png").write_bytes(content)
     with pytest.raises(TableError, match=r"CH317 .*dark image 7 by name is no image that can be read") as refused:
-        read_images(pictures / "*", (4, 6))
+        choral.load(ImageFolders(pictures / "*"), row_shape=(4, 6))
     assert "anna" not in str(refused.value) and "anna" not in str(refused.value.__cause__)
 
 
 def test_folders_must_be_declared_classes_and_hold_their_images(pictures, tmp_path):
-    names = read_images(pictures / "*", (4, 6), ["dark", "grey", "bright"])
-    assert names.classes == ("dark", "grey", "bright") and set(names.labels.tolist()) == {0, 2}
+    names = choral.load(ImageFolders(pictures / "*"), row_shape=(4, 6), classes=["dark", "grey", "bright"])
+    assert names.classes == ("dark", "grey", "bright") and set(names.records.labels.tolist()) == {0, 2}
     with pytest.raises(TableError, match=r"CH311 .*north 1 of its folders are none of the 2 declared") as refused:
-        read_images(pictures / "*", (4, 6), ["bright", "grey"])
+        choral.load(ImageFolders(pictures / "*"), row_shape=(4, 6), classes=["bright", "grey"])
     assert "dark" not in str(refused.value)
     north = pictures / "north"
     (north / "dark" / "0.png").rename(north / "loose.png")
@@ -140,15 +142,20 @@ def test_digests_see_every_number_label_and_place(sites):
     assert turned.digest(["light"], ordered=False) == table.digest(["light"], ordered=False)
 
 
+def codes(pattern, classes):
+    how = Reading(classes=classes)
+    return [code for _, table in Files(pattern).tables(how) for code in encode_labels(table, how.target).tolist()]
+
+
 def test_labels_of_arrays_are_declared_classes_by_number_or_by_name(tmp_path):
     rows = np.zeros((4, 3))
     np.savez(tmp_path / "a.npz", features=rows, labels=[1, 0, 1, 0])
     np.savez(tmp_path / "b.npz", features=rows, labels=["yes", "no", "no", "no"])
-    assert read_npz(tmp_path / "*.npz", classes=["no", "yes"]).labels.tolist() == [1, 0, 1, 0, 1, 0, 0, 0]
+    assert codes(tmp_path / "*.npz", ["no", "yes"]) == [1, 0, 1, 0, 1, 0, 0, 0]
     np.savez(tmp_path / "c.npz", features=rows, labels=[3, 7, 7, 3])
-    assert read_npz(tmp_path / "c.npz", classes=["3", "7"]).labels.tolist() == [0, 1, 1, 0]
+    assert codes(tmp_path / "c.npz", ["3", "7"]) == [0, 1, 1, 0]
     with pytest.raises(TableError, match=r"CH311 .*4 cells hold a level that is not declared"):
-        read_npz(tmp_path / "c.npz", classes=["no", "yes"])
+        codes(tmp_path / "c.npz", ["no", "yes"])
 
 
 def test_images_need_their_shape_and_arrays_have_no_columns():

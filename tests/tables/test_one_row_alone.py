@@ -25,7 +25,7 @@ from choral.tables.cells import Format, check_encoding
 from choral.tables.columns import Categorical, Numeric, declare, encode
 from choral.tables.reading import from_frame
 from choral.tables.records import names_in
-from choral.tables.sources import encode_labels, load, read_one
+from choral.tables.sources import Reading, encode_labels, load, read_one
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -105,7 +105,7 @@ def test_a_replaced_cell_of_a_csv_file_changes_no_other_row(tmp_path, written, d
     def table_of(rows, quoted=csv.QUOTE_MINIMAL):
         text = lines_of(rows, delimiter, quoted).encode(encoding)
         path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-        return read_one(path, written)
+        return read_one(path, Reading(written=written))
 
     first, read = found_in(table_of(rows), target), 0
     for column, cell in itertools.product(range(len(NAMES)), ASTRAY):
@@ -240,7 +240,7 @@ def test_texts_of_parquet_and_frames_are_read_as_is_said_of_them(tmp_path):
     parquet.write_table(pyarrow.table(visits), tmp_path / "site.parquet")
     visit = declare("visit", DECLARED["visit"])
     for read in (
-        lambda by: read_one(tmp_path / "site.parquet", by),
+        lambda by: read_one(tmp_path / "site.parquet", Reading(written=by)),
         lambda by: from_frame(pandas.DataFrame(visits), by),
     ):
         for order in ("day first", "month first", "iso"):
@@ -266,7 +266,7 @@ def test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes(t
             path = tmp_path / f"{number}.npz"
             try:
                 np.savez(path, features=np.array(features), labels=np.array(own))
-                table = read_one(path, shape=[2], label="ill", classes=classes)
+                table = read_one(path, Reading(row_shape=[2], label="ill", classes=classes))
                 codes = encode_labels(table, Categorical(name="ill", levels=tuple(classes)))
             except (TableError, OverflowError):
                 assert number == 1

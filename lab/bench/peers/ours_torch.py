@@ -15,10 +15,10 @@ from bench.peers.nets import dense_net, lenet
 from bench.peers.ours import Grid, plan_of, records_of
 from bench.work import Work, cohort_of
 from bench.worker import serve
-from choral.core.codec import mean
 from choral.engine.per_device import PerDeviceEngine
 from choral.learning.models import Model
 from choral.learning.torch_door import own
+from choral.server_step import mean
 
 
 def model_of(work: Work, form: str) -> Model:

@@ -62,12 +62,12 @@ def _looks(paths: list[Path]) -> "tuple[dict[str, Look], dict[str, list[Path]]]"
     """What each column that all files have looks like, and which files have the others."""
     from choral.core.errors import Faults
     from choral.tables.columns import looked_at
-    from choral.tables.sources import read_one, together
+    from choral.tables.sources import Reading, read_one, together
 
     tables, faults = {}, Faults()
     for path in paths:
         with faults:
-            tables[path] = read_one(path, guess=True)
+            tables[path] = read_one(path, Reading(guess=True))
     faults.refuse()
     names = dict.fromkeys(name for table in tables.values() for name in table.columns)
     having = {name: [path for path, table in tables.items() if name in table.columns] for name in names}

@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> int:
     from choral import config
     from choral.run.result import opened
     from choral.tables.cells import Format
-    from choral.tables.sources import read_one
+    from choral.tables.sources import Reading, read_one
 
     result = opened(args.folder, encoder=args.encoder)
     data = config.parse(result.record.about.job, recorded=True).data
     written = Format(**{name: getattr(args, name) for name in FORMAT})
-    table = read_one(args.rows, written.over(data.written), shape=data.row_shape, label=data.label)
+    table = read_one(args.rows, Reading(written=written.over(data.written), row_shape=data.row_shape, label=data.label))
     return _show(result, data.label, table, out=args.out, as_json=args.json)
 
 

@@ -201,6 +201,8 @@ def parse(text: str, *, source: str = "choral.toml", recorded: bool = False) -> 
     if recorded:
         content = {
             table: {key: value for key, value in values.items() if not _was_removed(table, key, value)}
+            if isinstance(values, dict)
+            else values  # refused below
             for table, values in content.items()
         }
     return _job(content, SettingsSource(source=source, text=text), text=text)

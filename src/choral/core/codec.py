@@ -40,26 +40,6 @@ def quantise(update: Any, dither: Any, grid: float | np.float32) -> Any:  # noqa
     return whole.astype(xp.int32) + (dither < scaled)
 
 
-def mean(total: Any, count: int, grid: float, out: NDArray[np.float32] | None = None) -> Any:  # noqa: ANN401 - as above
-    """The mean update of a sum of so many, as float32; in `out`, if given: new memory costs more than the mean.
-
-    >>> mean(np.int32([2, -4]), 2, 0.5).tolist()
-    [0.5, -1.0]
-    """
-    if out is None:
-        update = total.astype(total.__array_namespace__().float32)
-    else:
-        update = out
-        update[:] = total
-    update *= mean_scale(count, grid)
-    return update
-
-
-def mean_scale(count: int, grid: float) -> np.float32:
-    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same."""
-    return np.float32(grid / count)
-
-
 def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
     """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move no mean by more than 2^-16 of the grid."""
     if isinstance(source, Stream):
@@ -135,7 +115,7 @@ def _first_range(plan: Plan, tail: float) -> float:
 
 
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
-    """How far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
+    """Tell how far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
 
     With one and the same dither, rounding adds less than a step to the difference in a coordinate.
 
@@ -260,7 +240,7 @@ class Codec:
 
     @property
     def whole(self) -> bool:
-        """Whether the codec adds the noise itself, in whole numbers."""
+        """Tell whether the codec adds the noise itself, in whole numbers."""
         return self.law in LEAST_SCALE
 
     def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
@@ -269,7 +249,7 @@ class Codec:
 
     @property
     def largest_parameter(self) -> float:
-        """How large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
+        """Tell how large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
 
         Whole noise is added to the integers and an update is −ηĝ itself, so no float near a parameter carries either.
 
@@ -280,7 +260,7 @@ class Codec:
         return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
     def length(self, dimensions: int) -> int:
-        """How many words carry so many parameters and the two checks."""
+        """Tell how many words carry so many parameters and the two checks."""
         return dimensions + CHECKS
 
     def _require_shape(self, words: Words, dimensions: int) -> None:
@@ -288,7 +268,7 @@ class Codec:
         if words.dtype != dtype or words.shape != shape:
             raise SumError("CH500", f"words of {words.dtype} in the shape {words.shape}, not {dtype} in {shape}.")
 
-    def _pieces(self, dimensions: int) -> Iterator[slice]:
+    def pieces(self, dimensions: int) -> Iterator[slice]:
         """The parameters of each chunk."""
         for start in range(0, dimensions, CHUNK):
             yield slice(start, min(start + CHUNK, dimensions))
@@ -324,7 +304,7 @@ class Codec:
         words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
         self._require_shape(words, size)
         whole = self.whole_noise(size, noise or Stream.fresh()) if self.whole else None
-        for which in self._pieces(size):
+        for which in self.pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
             if whole is not None:
                 integers = integers + whole[which]
@@ -333,29 +313,6 @@ class Codec:
             words[which] = integers
         words[size:] = 1, 0
         return words
-
-    def contain(self, words: Words, dimensions: int, *, count: int) -> int:
-        """How many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
-
-        Only a device that breaks the protocol gets a sum out of range, and masks hide which. The sums within the range
-        are as good as ever while the others are few: were false words drawn at random, fewer than one of them would be
-        expected to lie within the range unseen. Beyond that the words stay as they are, and `decode` refuses them.
-
-        >>> codec = Codec(grid=0.5, largest=10, cohort=2, word_bits=32)
-        >>> words = codec.encode(np.float32([0.5, -1.0]), dither=Stream.fresh())
-        >>> words[0] += 2**31
-        >>> codec.contain(words, 2, count=1), codec.decode(words, 2, count=1).tolist()
-        (1, [0, -2])
-        """
-        raised = ring(self.word_bits).type(self.largest * count)
-        within = (2 * int(raised) + 1) / 2**self.word_bits
-        beyond = [(which, hit) for which in self._pieces(dimensions) if (hit := words[which] > 2 * raised).any()]
-        hits = sum(int(np.count_nonzero(hit)) for _, hit in beyond)
-        if hits * within >= 1 - within:
-            return 0
-        for which, hit in beyond:
-            words[which][hit] = raised
-        return hits
 
     def decode(self, words: Words, dimensions: int, *, count: int, consume: bool = False) -> Integers:
         """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it.
@@ -375,7 +332,7 @@ class Codec:
         signed = f"<i{dtype.itemsize}"
         total = words[:dimensions].view(signed) if consume else np.empty(dimensions, signed)
         raised = dtype.type(self.largest * count)
-        for which in self._pieces(dimensions):
+        for which in self.pieces(dimensions):
             if words[which].max() > 2 * raised:
                 raise SumError("CH502", f"a sum lies beyond {count} × {self.largest:,} grid steps; it is discarded.")
             np.subtract(words[which], raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed
@@ -387,7 +344,7 @@ MOST_ROWS = 2**24  # of one device, for which the words have room
 
 @dataclass(frozen=True, kw_only=True)
 class WholeCodec(Codec):
-    """How a device's whole numbers become words of 64 bits; all but the last `exact` of them get noise here.
+    """The way of a device's whole numbers into words of 64 bits; all but the last `exact` of them get noise here.
 
     >>> codec = WholeCodec.of(SecureSum.for_cohort(2, modulus_bits=64), factor=8, largest=1, scale=1024, tail=16)
     >>> words = codec.encode_whole(np.array([3, 100]), Stream.fresh())

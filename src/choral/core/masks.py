@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from choral.core.errors import PlanError, SumError
 from choral.core.keys import KEY_SIZE, PairSecret, digest, framed, turn_label
-from choral.core.plan import SecureSum, require_number
+from choral.core.plan import SecureSum
 from choral.core.plan.secure_sum import PRIVACY_BITS
 
 Words = NDArray[Any]  # uint16, uint32 or uint64, little-endian
@@ -171,7 +171,7 @@ class Stream:
 
 
 def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
-    """What a mask adds to the words from `start` on, without drawing those before them."""
+    """Give what a mask adds to the words from `start` on, without drawing those before them."""
     dtype = ring(bits)
     block, skipped = divmod(start * dtype.itemsize, BLOCK)
     counter = modes.CTR((2 + block).to_bytes(BLOCK, "big"))
@@ -215,9 +215,6 @@ def _add(vector: Words, streams: "Sequence[tuple[Stream, np.ufunc]]", turn: thre
                 combine(chunk, words, out=chunk)
 
 
-LIVENESS_BITS = 20
-
-
 @dataclass(frozen=True)
 class Graph:
     """The neighbourhoods of a cohort in one round; `degree` None joins everybody.
@@ -252,7 +249,7 @@ class Graph:
 
 
 def check_degree(degree: int | None, size: int) -> None:
-    """Nothing, or CH200 for a number of neighbours that no circle of this size has."""
+    """Raise CH200 for a number of neighbours that no circle of this size has."""
     if degree is not None and not (0 < degree < size and degree % 2 == 0):
         raise PlanError(
             "CH200",
@@ -291,7 +288,7 @@ def failure_bits(cohort: int, degree: int, threshold: int, colluders: int, dropo
 
 
 def require_private(secure: SecureSum, cohort: int) -> None:
-    """Nothing, or a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph."""
+    """Raise a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph."""
     if secure.neighbours is None:
         return
     privacy, _ = failure_bits(
@@ -302,42 +299,5 @@ def require_private(secure: SecureSum, cohort: int) -> None:
             "CH205",
             f"{secure.neighbours} neighbours and a threshold of {secure.threshold} give {max(privacy, 0):.1f} bits "
             f"of privacy in a cohort of {cohort:,}; {PRIVACY_BITS} are needed.",
-            fix=f"Use choral.core.masks.sparse({cohort}), or a complete graph.",
+            fix=f"Use choral.run.planning.sparse({cohort}), or a complete graph.",
         )
-
-
-def sparse(cohort: int, *, colluding: float = 0.1, dropping: float = 0.1, **other: Any) -> SecureSum:  # noqa: ANN401
-    """The secure sum on the sparsest safe graph: 40 bits of privacy and 20 of liveness against a curious server.
-
-    The privacy holds for every cohort from the smallest sum to the whole.
-
-    >>> sparse(1000).neighbours, sparse(1000).threshold
-    (48, 28)
-    """
-    require_number("colluding", colluding, below=1.0, closed=True)
-    require_number("dropping", dropping, below=1.0, closed=True)
-    colluders, dropouts = math.ceil(colluding * cohort), math.ceil(dropping * cohort)
-    smallest = cohort - dropouts
-    for degree in range(2, smallest, 2):
-        for threshold in range(1, degree + 1):
-            privacy, liveness = failure_bits(cohort, degree, threshold, colluders, dropouts)
-            if liveness < LIVENESS_BITS:
-                break  # it only falls as the threshold grows
-            # The same colluders are a larger part of the smallest cohort that may meet.
-            least, _ = failure_bits(smallest, degree, threshold, colluders, 0)
-            if min(privacy, least) >= PRIVACY_BITS:
-                return SecureSum(
-                    cohort=cohort,
-                    smallest_sum=smallest,
-                    threshold=threshold,
-                    colluders=colluders,
-                    adversary="curious",
-                    graph="harary",
-                    neighbours=degree,
-                    **other,
-                )
-    raise PlanError(
-        "CH205",
-        f"no sparse graph on {cohort:,} devices withstands {colluders} colluders and {dropouts} drop-outs.",
-        fix="Use a complete graph.",
-    )

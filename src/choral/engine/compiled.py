@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.core.codec import Codec, mean, mean_scale
+from choral.core.codec import Codec
 from choral.core.errors import PlanError, TableError
 from choral.core.masks import Stream
 from choral.core.plan import Plan
@@ -33,6 +33,7 @@ from choral.learning.fit import check_compiled, check_fit
 from choral.learning.local import Shortcuts
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers
+from choral.server_step import mean, mean_scale
 from choral.tables.records import Records
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits

@@ -13,7 +13,7 @@ from choral.run.breakdown import SITE, GroupFigures, by_column, by_site, by_tabl
 from choral.run.folder import write_whole
 from choral.run.result import Result
 from choral.tables.reading import DataSource, frame_of, from_frame
-from choral.tables.sources import read_one
+from choral.tables.sources import Reading, read_one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,11 @@ class Trained(Result):
         if rows is None:
             return Breakdown(of=column, groups=tuple(by_column(self, column)))
         job = config.parse(self.record.about.job)
-        table = read_one(rows, job.data.written) if isinstance(rows, str | Path) else from_frame(rows, job.data.written)
+        table = (
+            read_one(rows, Reading(written=job.data.written))
+            if isinstance(rows, str | Path)
+            else from_frame(rows, job.data.written)
+        )
         return Breakdown(of=column, groups=tuple(by_table(self, table, column, job.data.label)))
 
     def _repr_html_(self) -> str:

@@ -17,9 +17,20 @@ from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError, TableError
 from choral.core.exposure import crowd_of
-from choral.core.masks import require_private, sparse
+from choral.core.masks import failure_bits, require_private
 from choral.core.mechanisms import CONVEX
-from choral.core.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
+from choral.core.plan import (
+    LEAST_PROBES,
+    Budget,
+    NoiseIsAdded,
+    Plan,
+    SecureSum,
+    UnitName,
+    Weighing,
+    require_company,
+    require_number,
+)
+from choral.core.plan.secure_sum import PRIVACY_BITS
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units, split_units
@@ -41,12 +52,13 @@ from choral.planner.task import PlanningTask
 from choral.run.folder import unheard
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
-from choral.tables import sources
-from choral.tables.arrays import read_images, read_npz
 from choral.tables.columns import Categorical, Numeric
 from choral.tables.reading import DataSource
-from choral.tables.records import Records, Split
-from choral.tables.sources import Dataset
+from choral.tables.records import Dealing, Records, Split
+from choral.tables.sources import Dataset, Files, ImageFolders, Reading, load_adult, read, source_of
+
+LIVENESS_BITS = 20  # that a sparse graph is proposed with
+
 
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
@@ -143,7 +155,7 @@ def server_step_of(study: Study) -> ServerStep:
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
     job, model, plan = study.job, study.model, study.plan
     if plan.adaptive:
-        return AdaptiveClip(quantile=plan.clip_quantile)
+        return AdaptiveClip(quantile=plan.mechanism.own["clip_quantile"])
     if job.federation.server is None and plan.once:
         return Averaged(momentum=0.0, rounds=plan.rounds)
     if job.federation.server is not None or not _takes_one_step(job, model):
@@ -209,6 +221,43 @@ def _cohort(job: Job, devices: int) -> int:
     if cohort > devices:
         raise PlanError("CH204", f"cohort = {cohort:,} of {devices:,}.", fix=f"Use at most {devices:,}.")
     return cohort
+
+
+def sparse(cohort: int, *, colluding: float = 0.1, dropping: float = 0.1, **other: Any) -> SecureSum:  # noqa: ANN401
+    """The secure sum on the sparsest safe graph: 40 bits of privacy and 20 of liveness against a curious server.
+
+    The privacy holds for every cohort from the smallest sum to the whole.
+
+    >>> sparse(1000).neighbours, sparse(1000).threshold
+    (48, 28)
+    """
+    require_number("colluding", colluding, below=1.0, closed=True)
+    require_number("dropping", dropping, below=1.0, closed=True)
+    colluders, dropouts = math.ceil(colluding * cohort), math.ceil(dropping * cohort)
+    smallest = cohort - dropouts
+    for degree in range(2, smallest, 2):
+        for threshold in range(1, degree + 1):
+            privacy, liveness = failure_bits(cohort, degree, threshold, colluders, dropouts)
+            if liveness < LIVENESS_BITS:
+                break  # it only falls as the threshold grows
+            # The same colluders are a larger part of the smallest cohort that may meet.
+            least, _ = failure_bits(smallest, degree, threshold, colluders, 0)
+            if min(privacy, least) >= PRIVACY_BITS:
+                return SecureSum(
+                    cohort=cohort,
+                    smallest_sum=smallest,
+                    threshold=threshold,
+                    colluders=colluders,
+                    adversary="curious",
+                    graph="harary",
+                    neighbours=degree,
+                    **other,
+                )
+    raise PlanError(
+        "CH205",
+        f"no sparse graph on {cohort:,} devices withstands {colluders} colluders and {dropouts} drop-outs.",
+        fix="Use a complete graph.",
+    )
 
 
 def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
@@ -471,57 +520,40 @@ def settle(
 
 def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
-    settings = job.data
+    settings, devices = job.data, job.federation.devices
+    dealing = Dealing(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
     if source is None and settings.builtin == "adult":
-        devices = job.federation.devices or 16
-        data = sources.load_adult(
-            devices=devices,
-            partition=settings.partition,
-            skew=settings.skew,
-            seed=seed,
-            columns=settings.columns,
-            keep_tables=keep_tables,
-        )
-        return data, "UCI Adult"
+        dealing = replace(dealing, devices=devices or 16)
+        return load_adult(columns=settings.columns, keep_tables=keep_tables, **asdict(dealing)), "UCI Adult"
     path = settings.csv or settings.parquet or settings.npz or settings.images
     if source is None and path is None:
         raise ConfigError(
             "CH103", "[data] names no data.", where=job.where("data"),
             fix='Set csv, parquet, npz, images, or builtin = "adult".',
         )  # fmt: skip
-    data = sources.load(
-        _found(job, str(path)) if source is None else source,
+    how = Reading(
         label=settings.label,
         classes=settings.classes,
         label_bounds=settings.label_bounds,
         columns=settings.columns,
-        ignore=settings.ignore or (),
+        ignore=settings.ignore,
         device_column=settings.device_column,
         limit_column=settings.limit_column,
         person=settings.person,
-        devices=job.federation.devices,
+        row_shape=settings.row_shape,
         written=settings.written,
         own_labels=settings.labels,
         encoder=encoder_of(job),
-        partition=settings.partition,
-        skew=settings.skew,
-        seed=seed,
-        keep_tables=keep_tables,
         guess=guess,
     )
+    given = source
+    if source is None:
+        pattern = job.pattern(str(path))
+        given = Files(pattern) if settings.images is None else ImageFolders(pattern)
+    data = read(source_of(given), how, dealing, keep_tables=keep_tables)
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
-
-
-def _found(job: Job, path: str) -> DataSource:
-    """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
-    data = job.data
-    if data.npz is not None:
-        return read_npz(job.pattern(path), data.row_shape, data.class_names)
-    if data.images is not None:
-        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
-    return job.pattern(path)
 
 
 def _split(job: Job, data: Dataset, seed: int) -> Split:

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from choral.core.codec import Integers
+from choral.core.codec import Codec, Integers
 from choral.core.errors import ChoralError, NotReadyError, PlanError, SumError, TrustError
 from choral.core.keys import KEY_SIZE, fingerprint
-from choral.core.masks import Mask, ring, self_mask
+from choral.core.masks import Mask, Words, ring, self_mask
 from choral.core.messages import (
     NONCE_BYTES,
     Call,
@@ -40,8 +40,30 @@ from choral.server.uploads import Uploads
 Stage = Literal["upload", "probe", "edges", "final", "open", "done"]  # "probe" and "open" in `choral.probes` only
 
 
+def contained(codec: Codec, words: Words, dimensions: int, *, count: int) -> int:
+    """Tell how many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
+
+    Only a device that breaks the protocol gets a sum out of range, and masks hide which. The sums within the range
+    are as good as ever while the others are few: were false words drawn at random, fewer than one of them would be
+    expected to lie within the range unseen. Beyond that the words stay as they are, and `decode` refuses them.
+
+    >>> codec, words = Codec(grid=0.5, largest=10, cohort=2, word_bits=32), np.uint32([2**31, 8, 1, 0])
+    >>> contained(codec, words, 2, count=1), codec.decode(words, 2, count=1).tolist()
+    (1, [0, -2])
+    """
+    raised = ring(codec.word_bits).type(codec.largest * count)
+    within = (2 * int(raised) + 1) / 2**codec.word_bits
+    beyond = [(which, hit) for which in codec.pieces(dimensions) if (hit := words[which] > 2 * raised).any()]
+    hits = sum(int(np.count_nonzero(hit)) for _, hit in beyond)
+    if hits * within >= 1 - within:
+        return 0
+    for which, hit in beyond:
+        words[which][hit] = raised
+    return hits
+
+
 class Readiness:
-    """Who is ready for a turn, and with which ν."""
+    """The devices that are ready for a turn, each with its ν."""
 
     def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
         self.terms, self.turn, self.called = terms, turn, tuple(sorted(set(called)))
@@ -80,7 +102,7 @@ class Readiness:
             self.findings.refuse(sender, message)
 
     def close(self) -> None:
-        """Nothing, or CH503 if too few are ready; nobody has been asked for an update yet."""
+        """Raise CH503 if too few are ready; nobody has been asked for an update yet."""
         needed = self.terms.secure.smallest_sum
         if len(self.nonces) >= needed:
             return
@@ -115,7 +137,7 @@ def where(turn: Turn) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
-    """What a turn releases: the sum in grid steps, and whose updates are in it.
+    """All that a turn releases: the sum in grid steps, and whose updates are in it.
 
     `spoilt` is how many of its numbers are zero because they lay beyond what honest devices can send.
     """
@@ -127,7 +149,7 @@ class Sum:
 
     @property
     def count(self) -> int:
-        """How many updates were added."""
+        """Tell how many updates were added."""
         return len(self.included)
 
 
@@ -175,7 +197,7 @@ class Round:
         return tuple(sorted(self._uploads))
 
     def outbox(self) -> Mapping[int, bytes]:
-        """What is to be sent now, by device number."""
+        """Give what is to be sent now, by device number."""
         return self._outbox
 
     def receive(self, sender: int, frame: Vector) -> None:
@@ -276,7 +298,7 @@ class Round:
         return misled
 
     def _lying(self, silent: set[int]) -> set[int]:
-        """Who must be left out: whose lanes are false by its own account, and one end of each pair that quarrels."""
+        """The devices to leave out: those whose own account makes their lanes false, and one end of each quarrel."""
         broken = self._broken - silent
         for number in broken:
             self.findings.name(number, "sent check lanes that do not say 1 and 0")
@@ -322,7 +344,7 @@ class Round:
         self._own_masks = self._self_masks()
         added += self._own_masks.values()
         total, count = self._kept.unmasked([mask.undone() for mask in added]), len(self.included)
-        spoilt = terms.codec.contain(total, terms.parameters, count=count)
+        spoilt = contained(terms.codec, total, terms.parameters, count=count)
         try:
             integers = terms.codec.decode(total, terms.parameters, count=count, consume=True)
         except SumError as error:
@@ -334,7 +356,7 @@ class Round:
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
     def _check_sum(self, integers: Integers) -> None:
-        """Nothing, or the SumError of a sum that something else belies."""
+        """Raise the SumError of a sum that something else belies."""
 
     def _self_masks(self) -> dict[int, Mask]:
         """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
@@ -350,7 +372,7 @@ class Round:
         )
 
     def _opened_by(self, owner: int) -> list[int]:
-        """Who has opened a device's share, or CH503 if they are too few."""
+        """The devices that have opened their share of this one's mask, or CH503 if they are too few."""
         holders, threshold = self._holders(owner), self.terms.secure.threshold
         able = sorted(holder for holder in holders if owner in self._keys.get(holder, ()))
         if len(able) < threshold:

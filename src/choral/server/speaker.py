@@ -36,12 +36,7 @@ class Speaker:
         return f"Speaker(next {self._next})"
 
     def head(self, device: int, frame: Vector) -> bytes:
-        """What goes before the frame on its way to this device.
-
-        >>> speaker = Speaker(Ed25519PrivateKey.generate(), study=bytes(32), first=7)
-        >>> len(speaker.head(2, b"frame")) == REQUEST_HEAD
-        True
-        """
+        """Give what goes before the frame on its way to this device."""
         with self._counting:
             counter, self._next = self._next, self._next + 1
         known, known_hash = self._hashed  # of this call: another thread may be sending another frame

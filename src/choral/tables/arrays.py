@@ -1,8 +1,6 @@
 """Rows of any shape from files: arrays in .npz files, and images in folders. Nothing in them is ever executed."""
 
-import glob
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ from numpy.typing import NDArray
 
 from choral.core.errors import ConfigError, TableError
 from choral.tables.cells import Cell
-from choral.tables.columns import Categorical
 from choral.tables.reading import Table
 from choral.tables.records import by
 
@@ -20,66 +17,6 @@ NPZ = ".npz"
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 # No others, whatever a file is called: Pillow would start another program for PostScript.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SiteArrays:
-    """Features and labels of several sites, one after the other; `classes` names the labels where they have names."""
-
-    features: NDArray[Any]
-    labels: NDArray[Any]
-    sizes: dict[str, int]
-    classes: tuple[str, ...] | None = None
-
-    def shares(self) -> dict[str, NDArray[np.intp]]:
-        """Which rows each site holds.
-
-        >>> arrays = SiteArrays(features=np.zeros((3, 2)), labels=np.zeros(3), sizes={"a": 1, "b": 2})
-        >>> {name: rows.tolist() for name, rows in arrays.shares().items()}
-        {'a': [0], 'b': [1, 2]}
-        """
-        ends = np.cumsum(list(self.sizes.values()))
-        return {name: np.arange(end - size, end) for (name, size), end in zip(self.sizes.items(), ends, strict=True)}
-
-
-def read_npz(
-    pattern: str | Path, shape: Sequence[int] | None = None, classes: Sequence[str] | None = None
-) -> SiteArrays:
-    """The arrays "features" (rows × …) and "labels" (one per row) of every file that matches, one file per device.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.savez(folder / "site.npz", features=np.zeros((2, 8, 8)), labels=[0, 1])
-    >>> read_npz(folder / "*.npz").features.shape
-    (2, 8, 8)
-    """
-    found = {_name(path): _labelled(path, shape) for path in _matching(pattern)}
-    shapes = {features.shape[1:] for features, _ in found.values()}
-    if len(shapes) > 1:
-        first, second = sorted(shapes)[:2]
-        raise TableError(
-            "CH317", f"rows have {by(first)} features in one file and {by(second)} in another.", where=str(pattern),
-            fix="Give rows of one shape.",
-        )  # fmt: skip
-    labels = [given if classes is None else _codes(given, classes, name) for name, (_, given) in found.items()]
-    return SiteArrays(
-        features=np.concatenate([features for features, _ in found.values()]),
-        labels=np.concatenate(labels),
-        sizes={name: len(features) for name, (features, _) in found.items()},
-        classes=None if classes is None else tuple(classes),
-    )
-
-
-def _labelled(path: Path, shape: Sequence[int] | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    features, labels = _arrays(path, shape)
-    if labels is None:
-        raise _no_arrays(path)
-    return features, labels
-
-
-def _codes(labels: NDArray[Any], classes: Sequence[str], source: str) -> NDArray[np.int32]:
-    """The number of the class that each label names; CH311 for a label that names none."""
-    return Categorical(name=LABELS, levels=tuple(classes)).codes(label_cells(labels, classes), source=source)
 
 
 def label_cells(labels: NDArray[Any], classes: Sequence[str] | None) -> list[Cell]:
@@ -97,7 +34,8 @@ def label_cells(labels: NDArray[Any], classes: Sequence[str] | None) -> list[Cel
     return [classes[label] if 0 <= label < len(classes) else label for label in given]
 
 
-def _no_arrays(path: str | Path) -> TableError:
+def no_arrays(path: str | Path) -> TableError:
+    """Return CH317 for a file that is no .npz file with the two arrays."""
     return TableError(
         "CH317",
         f'is no {NPZ} file with the arrays "{FEATURES}" and "{LABELS}".',
@@ -113,7 +51,7 @@ def _arrays(path: Path, shape: Sequence[int] | None) -> tuple[NDArray[Any], NDAr
             features = np.asarray(file[FEATURES])
             labels = np.asarray(file[LABELS]) if LABELS in file else None
     except Exception:  # of NumPy, zip and zlib, and their words may hold what is in the file
-        raise _no_arrays(path) from None
+        raise no_arrays(path) from None
     numbers = issubclass(features.dtype.type, np.floating | np.integer | np.bool_)
     of_labels = "none" if labels is None else labels.shape
     if features.ndim < 2 or (labels is not None and labels.shape != features.shape[:1]) or not numbers:
@@ -204,27 +142,6 @@ def read_site(path: str | Path, shape: Sequence[int] | None, label: str, classes
     return Table(source=str(path), columns={label: names} if names else {}, arrays=pixels)
 
 
-def read_images(pattern: str | Path, shape: Sequence[int], classes: Sequence[str] | None = None) -> SiteArrays:
-    """Images in folders: one folder per device, in it one folder for each class. Needs the extra `choral[images]`.
-
-    Each image is brought to `shape`, height × width in grey or height × width × 3 in colour, and to numbers in −1…1.
-    """
-    folders = [path for path in _matching(pattern) if path.is_dir()]
-    named = {_name(path): _images_of(path, classes) for path in folders}
-    known = tuple(classes or sorted({label for labels, _ in named.values() for label in labels}))
-    if not any(labels for labels, _ in named.values()):
-        raise TableError(
-            "CH300", "holds no images.", where=str(pattern), fix="Give one folder per device, with a folder per class."
-        )
-    read = [_image(path, _image_shape(shape, pattern)) for labels, files in named.values() if labels for path in files]
-    return SiteArrays(
-        features=np.stack(read),
-        labels=np.array([known.index(label) for labels, _ in named.values() for label in labels], dtype=np.int32),
-        sizes={name: len(labels) for name, (labels, _) in named.items() if labels},
-        classes=known,
-    )
-
-
 def _images_of(folder: Path, classes: Sequence[str] | None) -> tuple[list[str], list[Path]]:
     """The class and the file of each image in the folders of a folder, by name; no classes where it has no folders.
 
@@ -294,19 +211,3 @@ def _image(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
         ) from None
     scaled: NDArray[np.float32] = pixels / np.float32(127.5) - np.float32(1)
     return scaled
-
-
-def _matching(pattern: str | Path) -> list[Path]:
-    found = [Path(path) for path in sorted(glob.glob(str(pattern), recursive=True))]
-    if not found:
-        raise TableError("CH300", "matches no file.", where=str(pattern), fix="Check the pattern in [data].")
-    names = [_name(path) for path in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise TableError(
-            "CH309", f'two files name the device "{twice[0]}".', where=str(pattern), fix="Rename one of the files."
-        )
-    return found
-
-
-def _name(path: Path) -> str:
-    return path.name.split(".")[0]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from choral.core.errors import ConfigError, TableError
 from choral.tables.cells import Cell, each, is_inexact, level_of
+from choral.tables.columns import parse_numbers
 from choral.tables.reading import Table
 
 Labels: TypeAlias = NDArray[np.number[Any]]  # int32 for classes by number, float32 for numbers scaled to −1…1
@@ -116,6 +117,18 @@ class Records:
 
 Partition = Literal["even", "label-skew"]
 PARTITIONS: tuple[Partition, ...] = ("even", "label-skew")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealing:
+    """How the rows of one table are dealt over devices, in a simulation or a rehearsal."""
+
+    devices: int | None = None
+    partition: Partition = "even"
+    skew: float = 0.5
+    seed: int = 0
+
+
 _SLICES = 10  # of a label that is a number: rows of one slice are dealt like rows of one class
 
 
@@ -200,12 +213,8 @@ def holders(
     tables: list[tuple[str, Table]],
     labels: Labels,
     persons: NDArray[Any] | None,
-    *,
     device_column: str | None,
-    devices: int | None,
-    partition: Partition,
-    skew: float,
-    seed: int,
+    dealing: Dealing,
 ) -> dict[str, NDArray[np.intp]]:
     """Which rows of the joined tables each device holds."""
     if device_column is not None:
@@ -215,17 +224,17 @@ def holders(
     if len(tables) > 1:
         ends = np.cumsum([table.rows for _, table in tables])
         return {name: np.arange(end - table.rows, end) for (name, table), end in zip(tables, ends, strict=True)}
-    if devices is None:
+    if (devices := dealing.devices) is None:
         raise ConfigError(
             "CH103",
             "one table, but nothing says how many devices share it.",
             fix='Set devices = … in [federation], or device_column = "…" in [data], or give one file per device.',
         )
     if persons is None:
-        dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)
+        dealt = deal(labels, devices=devices, partition=dealing.partition, skew=dealing.skew, seed=dealing.seed)
     else:  # whole persons, each by the label of the first row
         first, whose = in_order(persons)
-        parts = deal(labels[first], devices=devices, partition=partition, skew=skew, seed=seed)
+        parts = deal(labels[first], devices=devices, partition=dealing.partition, skew=dealing.skew, seed=dealing.seed)
         dealt = [np.flatnonzero(np.isin(whose, share)) for share in parts]
     width = len(str(devices))
     return {f"device {number:0{width}}": rows for number, rows in enumerate(dealt, start=1)}
@@ -273,3 +282,24 @@ def numbered(column: str, tables: Sequence[Table]) -> tuple[dict[str, int], NDAr
             fix="Name the device or person of the row, or take the row out. Words for no value are empty in [data].",
         )
     return numbers, owners
+
+
+def limits_in(column: str | None, tables: Sequence[Table], shares: Mapping[str, NDArray[np.intp]]) -> tuple[float, ...]:
+    """Each device's limit from a column that holds one number on all rows of a device."""
+    if column is None:
+        return ()
+    parts = [(table.cells(column), table.source, table.written) for table in tables]
+    numbers = joined([parse_numbers(cells, source=one, name=column, written=by) for cells, one, by in parts])
+    for name, rows in shares.items():
+        if numbers[rows].min() <= 0 or numbers[rows].min() != numbers[rows].max():
+            raise TableError(
+                "CH303",
+                f'column "{column}" is not one positive number on all rows of "{name}".',
+                fix="Give every row of a device the device's own limit.",
+            )
+    return tuple(float(numbers[rows[0]]) for rows in shares.values())
+
+
+def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """The parts one after the other; of a single one no copy, since it may be most of the memory."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

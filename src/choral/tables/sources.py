@@ -2,19 +2,20 @@
 
 import glob
 import tomllib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.core.errors import ConfigError, Faults, TableError
-from choral.tables.arrays import SiteArrays, array_features, as_floats, by_way_of_float64, is_arrays, read_site
-from choral.tables.cells import OPEN, Cell, Cells, Format, Parts, level_of
+from choral.tables.arrays import NPZ, array_features, as_floats, by_way_of_float64, is_arrays, no_arrays, read_site
+from choral.tables.cells import OPEN, Cells, Format, Parts, level_of
 from choral.tables.columns import (
     Categorical,
     LabelType,
@@ -24,17 +25,25 @@ from choral.tables.columns import (
     declare,
     encode,
     infer,
-    parse_numbers,
     type_of_classes,
     type_of_labels,
 )
 from choral.tables.encoder import Encoder
-from choral.tables.reading import DataSource, Table, check_kind, from_frame, read_csv, read_parquet, with_guessed_dates
-from choral.tables.records import Labels, Partition, Records, holders, names_in
+from choral.tables.reading import (
+    DataSource,
+    Table,
+    check_kind,
+    from_frame,
+    read_csv,
+    read_parquet,
+    with_guessed_dates,
+)
+from choral.tables.records import Dealing, Labels, Partition, Records, by, holders, joined, limits_in, names_in
 
 ADULT_LABEL = "income"
 _ADULT = resources.files("choral.tables") / "adult"
 FEWEST_ROWS = 10  # an 80/10/10 split of fewer rows leaves nothing to validate or test on
+NamedTables = list[tuple[str, Table]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,189 +69,310 @@ class Dataset:
         return None if self.target is None else (self.target.low, self.target.high)
 
 
-def load(
-    source: DataSource,
-    *,
-    label: str = "label",
-    classes: Sequence[str | int | bool] | None = None,
-    label_bounds: Sequence[float] | None = None,
-    columns: Mapping[str, Any] | None = None,
-    ignore: Sequence[str] = (),
-    device_column: str | None = None,
-    limit_column: str | None = None,
-    person: str | None = None,
-    devices: int | None = None,
-    partition: Partition = "even",
-    skew: float = 0.5,
-    seed: int = 0,
-    written: Format = OPEN,
-    own_labels: Mapping[str, str] | None = None,
-    encoder: Encoder | None = None,
-    columns_from: Literal["declared", "public metadata"] = "declared",
-    deployment: bool = False,
-    keep_tables: bool = False,
-    guess: bool = False,
-) -> Dataset:
-    """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """How rows are read, wherever they come from: all that a study pins, and nothing of any row.
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
     names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
     device that predicts something else, the column of its file that is its label. An `encoder` turns each row into
     embeddings, which are the features then. Each row is read by itself, by what is `written` of its table; a simulation
-    may `guess` what is left open from the rows, and a note says what it took.
+    may `guess` what is left open from the rows, and a note says what it took. A `deployment` takes nothing from rows.
+    """
+
+    label: str = "label"
+    classes: Sequence[str | int | bool] | None = None
+    label_bounds: Sequence[float] | None = None
+    columns: Mapping[str, Any] | None = None
+    ignore: Sequence[str] | None = None
+    device_column: str | None = None
+    limit_column: str | None = None
+    person: str | None = None
+    row_shape: Sequence[int] | None = None
+    written: Format = OPEN
+    own_labels: Mapping[str, str] | None = None
+    encoder: Encoder | None = None
+    columns_from: Origin = "declared"
+    deployment: bool = False
+    guess: bool = False
+
+    @property
+    def levels(self) -> tuple[str, ...] | None:
+        """The classes as texts, where they are declared."""
+        return None if self.classes is None else tuple(map(level_of, self.classes))
+
+    @property
+    def target(self) -> Numeric | Categorical | None:
+        """The label as it is declared; None where only the rows tell its classes."""
+        if self.label_bounds is not None:
+            return Numeric(name=self.label, low=self.label_bounds[0], high=self.label_bounds[1])
+        return None if self.levels is None else Categorical(name=self.label, levels=self.levels)
+
+    @property
+    def own_columns(self) -> set[str]:
+        """The columns that say whose a row is, or what its device allows."""
+        return set(filter(None, (self.device_column, self.limit_column, self.person)))
+
+    def table_in(self, path: str | Path) -> Table:
+        """The table in one file: CSV, Parquet, an .npz file, or a folder of images."""
+        path = Path(path)
+        if is_arrays(path):
+            if said := next(iter(self.written.said), None):
+                what = f"{said} is given, which only a table's file can have."
+                raise ConfigError("CH104", what, where=str(path), fix=f"Leave {said} out.")
+            return read_site(path, self.row_shape, self.label, self.levels)
+        check_kind(path)
+        if path.suffix in (".parquet", ".pq"):
+            return read_parquet(path, self.written)
+        return read_csv(path, self.written, guess=self.guess)
+
+    def tables_of(self, source: "Source") -> NamedTables:
+        """The tables of a source by device, each with its device's label in its place and the columns that are read."""
+        tables = source.tables(self)
+        if tables[0][1].arrays is not None:
+            return tables
+        tables = labelled(tables, self.label, self.own_labels or {}, self.columns or {})
+        if self.guess:
+            dated = [name for name, said in (self.columns or {}).items() if "dates" in said]
+            tables = [(name, with_guessed_dates(table, self.written, dated)) for name, table in tables]
+        if self.encoder is None:
+            return tables
+        names = {self.label, *self.own_columns}
+        return [(name, self.encoder.part_of(table, names, self.columns)) for name, table in tables]
+
+    def label_type(self, table: Table, target: Categorical) -> LabelType:
+        """The type of the classes: as declared, of a frame or of arrays that of its cells, else what others make of it.
+
+        Labels of arrays are numbers, and declared texts are names that stand for them.
+        """
+        if self.classes:
+            of_names = table.arrays is not None and isinstance(next(iter(self.classes)), str)
+            return "text" if of_names else type_of_classes(self.classes)
+        cells = table.cells(self.label)
+        return type_of_classes(target.levels) if isinstance(cells, Cells) else type_of_labels(cells)
+
+
+class Source(ABC):
+    """A value that says where rows come from. A plug-in for another place is a subclass with one method."""
+
+    @abstractmethod
+    def tables(self, how: Reading) -> NamedTables:
+        """Each device's name with its table; a single table without a name is dealt over devices."""
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """A file, or a pattern that matches one file per device: CSV, Parquet or .npz."""
+
+    pattern: str | Path
+
+    def tables(self, how: Reading) -> NamedTables:
+        """Read each file once; what is wrong with any of them is listed in one go."""
+        found, faults = [], Faults()
+        for name, path in matching(self.pattern).items():
+            with faults:
+                table = how.table_in(path)
+                if path.suffix.lower() == NPZ and not table.columns:
+                    raise no_arrays(path)
+                if path.suffix.lower() == NPZ and how.target is None:  # labels are the places of classes then
+                    table = replace(table, columns={how.label: np.asarray([*table.cells(how.label)])})
+                found.append((name, table))
+        faults.refuse()
+        return found
+
+
+@dataclass(frozen=True)
+class ImageFolders(Source):
+    """Images: one folder per device, in it one folder for each class. Needs the extra `choral[images]`.
+
+    Each image is brought to the declared shape, height × width in grey or height × width × 3 in colour, and to numbers
+    in −1…1.
+    """
+
+    pattern: str | Path
+
+    def tables(self, how: Reading) -> NamedTables:
+        """Read the folders that hold images in folders of classes; others are no devices."""
+        folders = {name: path for name, path in matching(self.pattern).items() if path.is_dir()}
+        found = [
+            (name, read_site(path, how.row_shape, how.label, how.levels))
+            for name, path in folders.items()
+            if any(one.is_file() for kind in path.iterdir() if kind.is_dir() for one in kind.iterdir())
+        ]
+        if not found:
+            fix = "Give one folder per device, with a folder per class."
+            raise TableError("CH300", "holds no images.", where=str(self.pattern), fix=fix)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Frames(Source):
+    """A data frame, or several by the names of their sites or in their order."""
+
+    frames: DataSource
+
+    def tables(self, how: Reading) -> NamedTables:
+        """Read each frame as its texts are written."""
+        if isinstance(self.frames, Mapping) and self.frames:
+            sites = [(str(name), frame) for name, frame in self.frames.items()]
+        elif isinstance(self.frames, list) and self.frames:
+            sites = [(f"site-{number}", frame) for number, frame in enumerate(self.frames, start=1)]
+        else:
+            return [("", from_frame(self.frames, how.written))]
+        if twice := [name for name, count in Counter(name for name, _ in sites).items() if count > 1]:
+            raise TableError("CH309", f'two sites have the name "{twice[0]}".', fix="Give each its own name.")
+        return [(name, from_frame(frame, how.written, source=name)) for name, frame in sites]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays(Source):
+    """Features as rows × anything, and one label per row: the place of its class from 0, or a number."""
+
+    features: DataSource
+    labels: DataSource
+
+    def tables(self, how: Reading) -> NamedTables:
+        """One table whose rows are arrays."""
+        try:
+            matrix, given = np.asarray(by_way_of_float64(self.features), dtype=np.float32), np.asarray(self.labels)
+        except (TypeError, ValueError):
+            fix = "Encode them first, or give a data frame."
+            raise TableError("CH312", "features are not numbers.", fix=fix) from None
+        if matrix.ndim < 2 or given.shape != matrix.shape[:1] or not matrix.size:
+            raise _do_not_fit(matrix, given)
+        if how.label_bounds is None:
+            _check_places(matrix, given)
+        labels = given if how.label_bounds is None else given.tolist()
+        return [("", Table(source="rows", columns={how.label: labels}, arrays=as_floats(matrix, "")))]
+
+
+def source_of(given: DataSource) -> Source:
+    """What somebody gave as a source: a path, a glob, a data frame, several of them, or a pair (features, labels)."""
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, str | Path):
+        return Files(given)
+    return Arrays(*given) if isinstance(given, tuple) and len(given) == 2 else Frames(given)
+
+
+def matching(pattern: str | Path) -> dict[str, Path]:
+    """The files or folders that a pattern matches, by the names of their devices; a name may itself hold brackets."""
+    is_pattern = glob.has_magic(str(pattern)) and not Path(pattern).exists()
+    paths = [Path(path) for path in (sorted(glob.glob(str(pattern), recursive=True)) if is_pattern else [str(pattern)])]
+    if not paths:
+        raise TableError("CH300", "matches no file.", where=str(pattern), fix="Check the pattern in [data].")
+    names = [path.name.split(".")[0] for path in paths]
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise TableError(
+            "CH309", f'two files name the device "{twice[0]}".', where=str(pattern), fix="Rename one of the files."
+        )
+    return dict(zip(names, paths, strict=True))
+
+
+def read(source: Source, how: Reading, dealing: Dealing, *, keep_tables: bool = False) -> Dataset:
+    """The devices' records from a source: columns encoded as declared, rows shared out, and every fault refused."""
+    tables = how.tables_of(source)
+    whole = [table for _, table in tables]
+    found = _of_columns(whole, how) if whole[0].arrays is None else _of_arrays(whole, how)
+    encoder = None if how.encoder is None else replace(how.encoder, inputs=found.columns)
+    features, labels = _encoded(whole, found, encoder)
+    columns, notes = found.columns, found.notes
+    if encoder is not None:
+        columns, notes = encoder.columns(features.shape[1]), (*notes, *encoder.notes(features.shape[1]))
+    if labels.min() == labels.max():
+        what = f'label "{how.label}" has only one value in all rows.'
+        raise TableError("CH310", what, fix="Nothing can be learned from it.")
+    owners = None if how.person is None else names_in(how.person, whole)
+    shares = holders(tables, labels, owners, how.device_column, dealing)
+    # In the order of their names, which is the order of a roster: a device has the same number everywhere.
+    keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
+    if not keep:
+        raise TableError(
+            "CH305",
+            f"no device has {FEWEST_ROWS} rows (the largest has {max(map(len, shares.values())):,}).",
+            fix="Use fewer devices, or give each more rows.",
+        )
+    classes = found.target.levels if isinstance(found.target, Categorical) else ()
+    absent = sorted(set(range(len(classes))) - set(np.unique(labels).tolist())) if how.guess else []
+    return Dataset(
+        records=Records.taken(features, labels, keep, classes=len(classes)),
+        features=tuple(name for one in columns for name in one.features) or array_features(features.shape[1:]),
+        classes=classes,
+        columns_from=found.origin,
+        columns=columns,
+        target=found.target if isinstance(found.target, Numeric) else None,
+        limits=limits_in(how.limit_column, whole, keep),
+        persons=None if owners is None else owners[np.concatenate(list(keep.values()))],
+        notes=(
+            *(_about_guesses(table) for table in whole if table.guessed),
+            *notes,
+            *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep),
+            *(f'no row has the class "{classes[place]}"' for place in absent),
+        ),
+        tables=_dealt(tables, keep) if keep_tables and whole[0].arrays is None else (),
+        encoder=encoder,
+        label_type="text" if isinstance(found.target, Numeric) else how.label_type(whole[0], found.target),
+    )
+
+
+class LoadOptions(TypedDict, total=False):
+    """All that says how rows are read, by the names of Reading, and how they are dealt over devices."""
+
+    label: str
+    classes: Sequence[str | int | bool] | None
+    label_bounds: Sequence[float] | None
+    columns: Mapping[str, Any] | None
+    ignore: Sequence[str]
+    device_column: str | None
+    limit_column: str | None
+    person: str | None
+    row_shape: Sequence[int] | None
+    written: Format
+    own_labels: Mapping[str, str] | None
+    encoder: Encoder | None
+    columns_from: Origin
+    deployment: bool
+    guess: bool
+    devices: int | None
+    partition: Partition
+    skew: float
+    seed: int
+
+
+def load(source: DataSource, *, keep_tables: bool = False, **options: Unpack[LoadOptions]) -> Dataset:
+    """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
+
+    The options are the fields of `Reading`, which say how rows are read, and of `Dealing`: devices, partition, skew
+    and seed.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
     [20, 20]
     """
-    number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
-    named = set(filter(None, (device_column, limit_column, person)))
-    declared_type = type_of_classes(classes) if classes else None
-    if declared_type and isinstance(source, SiteArrays | tuple) and isinstance(next(iter(classes or ())), str):
-        declared_type = "text"  # the labels of arrays are numbers, and these are the names that stand for them
-    classes = None if classes is None else tuple(map(level_of, classes))
-    labels: Labels
-    label_type: LabelType
-    sites = source if isinstance(source, SiteArrays) else None
-    if sites is not None:
-        source, classes = (sites.features, sites.labels), sites.classes or classes
-    if isinstance(source, tuple) and len(source) == 2:
-        if column := device_column or limit_column or person:
-            raise ConfigError(
-                "CH104",
-                f'column "{column}" is named, but arrays have no columns.',
-                fix="Give a data frame, or leave device_column, limit_column and person out.",
-            )
-        features, labels, names, origin = _from_arrays(*source, number)
-        tables: list[tuple[str, Table]] = []
-        kinds: list[Numeric | Categorical] = []
-        looked: tuple[str, ...] = ()
-        features = features if encoder is None else encoder.embed(features)
-        label_type = declared_type or type_of_labels(np.asarray(source[1])[:1].tolist())
-    else:
-        tables = labelled(_read(source, written, guess=guess), label, own_labels or {}, columns or {})
-        if guess:
-            dated = [name for name, said in (columns or {}).items() if "dates" in said]
-            tables = [(name, with_guessed_dates(table, written, dated)) for name, table in tables]
-        if encoder is not None:
-            tables = [(name, encoder.part_of(table, {label, *named}, columns)) for name, table in tables]
-        kinds, target, origin, looked = _columns_of(
-            [table for _, table in tables],
-            label=label,
-            classes=classes,
-            number=number,
-            declared=columns or {},
-            ignore={*ignore, *named, *(() if encoder is None or encoder.text is None else encoder.reads)},
-            origin=columns_from,
-            deployment=deployment,
-        )
-        encoder = None if encoder is None else replace(encoder, inputs=tuple(kinds))
-        features, labels = _encoded([table for _, table in tables], kinds, target, encoder)
-        names = tuple(name for kind in kinds for name in kind.features)
-        classes = target.levels if isinstance(target, Categorical) else None
-        label_type = declared_type or _type_of_rows(tables[0][1].cells(label), classes)
-    if encoder is not None:
-        features = encoder.scaled(features)
-        kinds = [*encoder.columns(features.shape[1])]
-        names, looked = tuple(kind.name for kind in kinds), (*looked, *encoder.notes(features.shape[1]))
-    if labels.min() == labels.max():
-        raise TableError(
-            "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
-        )
-    owners = None if person is None else names_in(person, [table for _, table in tables])
-    if sites is not None and len(sites.sizes) > 1:
-        shares = sites.shares()
-    else:
-        dealt = {"devices": devices, "partition": partition, "skew": skew, "seed": seed}
-        shares = holders(tables, labels, owners, device_column=device_column, **dealt)  # type: ignore[arg-type]
-    # In the order of their names, which is the order of a roster: a device has the same number everywhere.
-    keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
-    guesses = [_about_guesses(table) for _, table in tables if table.guessed]
-    notes = (*guesses, *looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
-    if not keep:
-        largest = max(map(len, shares.values()))
-        raise TableError(
-            "CH305",
-            f"no device has {FEWEST_ROWS} rows (the largest has {largest:,}).",
-            fix="Use fewer devices, or give each more rows.",
-        )
-    class_names = tuple(classes or ())
-    if number is None and not classes:
-        class_names = tuple(str(code) for code in range(int(labels.max()) + 1))
-    if guess:
-        absent = sorted(set(range(len(class_names))) - set(np.unique(labels).tolist()))
-        notes = (*notes, *(f'no row has the class "{class_names[place]}"' for place in absent))
-    return Dataset(
-        records=Records.taken(features, labels, keep, classes=len(class_names)),
-        features=names,
-        classes=class_names,
-        columns_from=origin,
-        columns=tuple(kinds),
-        target=number,
-        limits=_limits(tables, limit_column, keep),
-        persons=None if owners is None else owners[np.concatenate(list(keep.values()))],
-        notes=notes,
-        tables=_dealt(tables, keep) if keep_tables else (),
-        encoder=encoder,
-        label_type=label_type,
-    )
+    dealt = {name: value for name, value in options.items() if name in Dealing.__dataclass_fields__}
+    how = {name: value for name, value in options.items() if name not in dealt}
+    return read(source_of(source), Reading(**how), Dealing(**dealt), keep_tables=keep_tables)  # type: ignore[arg-type]
 
 
-def _dealt(tables: list[tuple[str, Table]], shares: Mapping[str, NDArray[np.intp]]) -> tuple[Table, ...]:
-    """Each device's own rows, with the columns that every table has."""
-    if not tables:
-        return ()
-    names = [name for name in tables[0][1].columns if all(name in table.columns for _, table in tables)]
-    files = dict(tables)
-    if all(name in files and files[name].rows == len(rows) for name, rows in shares.items()):
-        own = {name: {column: files[name].columns[column] for column in names} for name in shares}
-        return tuple(replace(files[name], source=name, columns=columns) for name, columns in own.items())
-    written = {replace(table.written, delimiter=None, encoding=None) for _, table in tables}
-    if len(written) > 1:
-        raise ConfigError(
-            "CH104",
-            "files that are written differently are dealt over devices.",
-            why="Questions read all rows of a device in one way.",
-            fix="Write all files alike, or give one file per device.",
-        )
-    joined = {name: [cell for _, table in tables for cell in table.cells(name)] for name in names}
-    return tuple(
-        Table(
-            source=device,
-            columns={name: [cells[row] for row in rows] for name, cells in joined.items()},
-            written=tables[0][1].written,
-        )
-        for device, rows in shares.items()
-    )
-
-
-def read_one(
-    path: str | Path,
-    written: Format = OPEN,
-    *,
-    shape: Sequence[int] | None = None,
-    label: str = "label",
-    classes: Sequence[str] | None = None,
-    guess: bool = False,
-) -> Table:
+def read_one(path: str | Path, how: Reading | None = None) -> Table:
     """The table in one site's file, or CH300 for a pattern that matches several.
 
-    It may also be an .npz file, or a folder of images: arrays of the declared `shape`, with the label as a column.
+    It may also be an .npz file, or a folder of images: arrays of the declared shape, with the label as a column.
     """
-    if is_arrays(path):
-        if said := next(iter(written.said), None):
-            what = f"{said} is given, which only a table's file can have."
-            raise ConfigError("CH104", what, where=str(path), fix=f"Leave {said} out.")
-        return read_site(path, shape, label, classes)
-    tables = _read(path, written, guess=guess)
-    if len(tables) != 1:
+    paths = [Path(path)] if is_arrays(path) else [*matching(path).values()]
+    if len(paths) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
-    return tables[0][1]
+    return (how or Reading()).table_in(paths[0])
 
 
 def encode_labels(table: Table, target: Numeric | Categorical) -> Labels:
     """The label of each row of a table: the number of its class, or itself scaled to −1…1."""
-    return _labels(target, table)
+    cells = table.cells(target.name)
+    if isinstance(target, Numeric):
+        return target.encode(cells, source=table.source, written=table.written)[:, 0]
+    if isinstance(cells, np.ndarray):  # of arrays: the places of classes themselves
+        return cells.astype(np.int32)
+    return target.codes(cells, source=table.source, written=table.written)
 
 
 def adult_metadata() -> dict[str, Any]:
@@ -270,103 +400,102 @@ def load_adult(
     >>> load_adult(columns={"age": {"bounds": [15, 65]}}).records.devices
     16
     """
-    declared = adult_metadata()
+    public = adult_metadata()
+    declared = {**public["columns"], **(columns or {})}
+    how = Reading(label=ADULT_LABEL, classes=public["classes"], columns=declared, columns_from="public metadata")
+    dealing = Dealing(devices=devices, partition=partition, skew=skew, seed=seed)
     with resources.as_file(_ADULT / "adult.csv.xz") as path:
-        return load(
-            path,
-            label=ADULT_LABEL,
-            classes=declared["classes"],
-            columns={**declared["columns"], **(columns or {})},
-            columns_from="public metadata",
-            devices=devices,
-            partition=partition,
-            skew=skew,
-            seed=seed,
-            keep_tables=keep_tables,
-        )
+        return read(Files(path), how, dealing, keep_tables=keep_tables)
 
 
-def _read(source: DataSource, written: Format, *, guess: bool = False) -> list[tuple[str, Table]]:
-    """(device name, table) of every file, or of every data frame of several; one table for one data frame."""
-    if isinstance(source, Mapping | list) and source:
-        named = source.items() if isinstance(source, Mapping) else enumerate(source, start=1)
-        sites = [(str(name) if isinstance(source, Mapping) else f"site-{name}", frame) for name, frame in named]
-        if twice := [name for name, count in Counter(name for name, _ in sites).items() if count > 1]:
-            raise TableError("CH309", f'two sites have the name "{twice[0]}".', fix="Give each its own name.")
-        return [(name, from_frame(frame, written, source=name)) for name, frame in sites]
-    if not isinstance(source, str | Path):
-        return [("", from_frame(source, written))]
-    pattern = glob.has_magic(str(source)) and not Path(source).exists()  # a file's own name may hold brackets
-    paths = sorted(glob.glob(str(source), recursive=True)) if pattern else [str(source)]
-    if not paths:
-        raise TableError("CH300", "matches no file.", where=str(source), fix="Check the pattern in [data].")
-    names = [Path(path).name.split(".")[0] for path in paths]
-    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise TableError(
-            "CH309", f'two files name the device "{twice[0]}".', where=str(source), fix="Rename one of the files."
-        )
-    found, faults = [], Faults()
-    for name, path in zip(names, map(Path, paths), strict=True):
-        with faults:
-            check_kind(path)
-            parquet = path.suffix in (".parquet", ".pq")
-            found.append((name, read_parquet(path, written) if parquet else read_csv(path, written, guess=guess)))
-    faults.refuse()
-    return found
-
-
-def _columns_of(
-    tables: list[Table],
-    *,
-    label: str,
-    classes: Sequence[str] | None,
-    number: Numeric | None,
-    declared: Mapping[str, Any],
-    ignore: set[str],
-    origin: Origin,
-    deployment: bool,
-) -> tuple[list[Numeric | Categorical], Numeric | Categorical, Origin, tuple[str, ...]]:
+@dataclass(frozen=True, kw_only=True)
+class _Described:
     """What the columns are, what the label is, who said so, and what there is to say of it."""
-    first, faults = tables[0], Faults()
+
+    columns: tuple[Numeric | Categorical, ...]
+    target: Numeric | Categorical
+    origin: Origin = "declared"
+    notes: tuple[str, ...] = field(default=())
+
+
+def _of_columns(tables: Sequence[Table], how: Reading) -> _Described:
+    """Tables by their declared columns; what nobody has declared is taken from the rows, except in deployments."""
+    first, declared, faults = tables[0], how.columns or {}, Faults()
+    by_encoder = () if how.encoder is None or how.encoder.text is None else how.encoder.reads
+    ignore = {*(how.ignore or ()), *how.own_columns, *by_encoder}
     for table in tables:
-        for name in dict.fromkeys((label, *declared, *sorted(ignore))):
+        for name in dict.fromkeys((how.label, *declared, *sorted(ignore))):
             with faults:
                 table.cells(name)  # CH302 where a table lacks it
     faults.refuse()
-    others = [name for name in first.columns if name != label and name not in ignore]
+    others = [name for name in first.columns if name != how.label and name not in ignore]
     wanted = [name for name in others if name in declared or not declared]  # once one is declared, no other is read
-    undeclared = [name for name in wanted if name not in declared]
-    known = number is not None or classes is not None
-    if deployment and (undeclared or not known):
-        name = undeclared[0] if undeclared else label
+    undeclared, target = [name for name in wanted if name not in declared], how.target
+    if how.deployment and (undeclared or target is None):
         raise TableError(
             "CH304",
-            f'column "{name}" has no declared range or levels.',
+            f'column "{undeclared[0] if undeclared else how.label}" has no declared range or levels.',
             why="Taking them from the rows would reveal them.",
-            fix=f"Declare [data.columns.{name}] with bounds = [low, high] or levels = [...]."
+            fix=f"Declare [data.columns.{undeclared[0]}] with bounds = [low, high] or levels = [...]."
             if undeclared
             else 'Declare classes = ["…", "…"] or label_bounds = [low, high] in [data].',
         )
-    if undeclared or not known:
-        origin = "the data"
-    source = first.source if len(tables) == 1 else "all files"
-
-    taken = {}
+    source, taken = first.source if len(tables) == 1 else "all files", {}
     for name in undeclared:
         with faults:
             taken[name] = infer(name, together(tables, name), source=source)
     faults.refuse()
-    kinds = [taken[name][0] if name in taken else declare(name, declared[name]) for name in wanted]
-    notes = about_columns(
-        {name: look.words for name, (_, look) in taken.items()}, [name for name in others if name not in wanted]
+    origin: Origin = "the data" if undeclared or target is None else how.columns_from
+    if target is None:  # what is missing is no class, and is refused when the rows are encoded
+        parts = together(tables, how.label)
+        levels = {level_of(cell) for cells, written in parts for cell in cells if not written.is_missing(cell)}
+        target = Categorical(name=how.label, levels=tuple(sorted(levels)))
+    return _Described(
+        columns=tuple(taken[name][0] if name in taken else declare(name, declared[name]) for name in wanted),
+        target=target,
+        origin=origin,
+        notes=about_columns(
+            {name: look.words for name, (_, look) in taken.items()}, [name for name in others if name not in wanted]
+        ),
     )
-    if number is not None:
-        return kinds, number, origin, notes
-    levels = classes
-    if levels is None:  # what is missing is no class, and is refused when the rows are encoded
-        parts = together(tables, label)
-        levels = sorted({level_of(cell) for cells, by in parts for cell in cells if not by.is_missing(cell)})
-    return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin, notes
+
+
+def _of_arrays(tables: Sequence[Table], how: Reading) -> _Described:
+    """Arrays of one shape, whose labels are classes by their places where nobody has declared them."""
+    if column := how.device_column or how.limit_column or how.person:
+        raise ConfigError(
+            "CH104",
+            f'column "{column}" is named, but arrays have no columns.',
+            fix="Give a data frame, or leave device_column, limit_column and person out.",
+        )
+    arrays = [table.arrays for table in tables if table.arrays is not None]
+    shapes = sorted({one.shape[1:] for one in arrays})
+    if len(shapes) > 1 or len(arrays) < len(tables):
+        other = f"{by(shapes[1])} in another" if len(shapes) > 1 else "columns in another"
+        what = f"rows have {by(shapes[0])} features in one file and {other}."
+        raise TableError("CH317", what, fix="Give rows of one shape.")
+    target = how.target
+    if target is None:
+        labels = np.concatenate([np.asarray(table.cells(how.label)) for table in tables])
+        if isinstance(tables[0].cells(how.label), np.ndarray):
+            _check_places(arrays[0], labels)
+            target = Categorical(name=how.label, levels=tuple(map(str, range(int(labels.max()) + 1))))
+        else:  # the names of folders
+            target = Categorical(name=how.label, levels=tuple(sorted(set(labels.tolist()))))
+    return _Described(columns=(), target=target)
+
+
+def _check_places(features: NDArray[Any], labels: NDArray[Any]) -> None:
+    if labels.dtype.kind not in "iub" or not labels.size or labels.min() < 0:
+        raise _do_not_fit(features, labels)
+
+
+def _do_not_fit(features: NDArray[Any], labels: NDArray[Any]) -> TableError:
+    return TableError(
+        "CH312",
+        f"features have shape {features.shape} and labels {labels.shape} of {labels.dtype}.",
+        fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
+    )
 
 
 def together(tables: Sequence[Table], name: str) -> Parts:
@@ -374,77 +503,50 @@ def together(tables: Sequence[Table], name: str) -> Parts:
     return [(table.cells(name), table.written) for table in tables]
 
 
-def _encoded(
-    tables: Sequence[Table],
-    kinds: Sequence[Numeric | Categorical],
-    target: Numeric | Categorical,
-    encoder: Encoder | None,
-) -> tuple[NDArray[np.float32], Labels]:
+def _encoded(tables: Sequence[Table], found: _Described, encoder: Encoder | None) -> tuple[NDArray[np.float32], Labels]:
     """Features and labels of all tables; what is wrong with any of them is listed in one go."""
     features, labels, faults = [], [], Faults()
     for table in tables:
         with faults:
-            features.append(encode(table, kinds) if encoder is None else encoder.of_table(table))
+            features.append(features_of(table, found.columns, encoder))
         with faults:
-            labels.append(_labels(target, table))
+            labels.append(encode_labels(table, found.target))
     faults.refuse()
-    return _joined(features), _joined(labels)
+    return joined(features), joined(labels)
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """The parts one after the other; of a single one no copy, since it may be most of the memory."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def features_of(
+    table: Table, columns: Sequence[Numeric | Categorical], encoder: Encoder | None = None
+) -> NDArray[np.float32]:
+    """The rows of a table as a model takes them: declared columns, arrays as they are, or scaled embeddings."""
+    if encoder is not None:
+        return encoder.scaled(encoder.of_table(table))
+    return encode(table, columns) if table.arrays is None else table.arrays
 
 
-def _labels(target: Numeric | Categorical, table: Table) -> Labels:
-    """The label of each row: the number of its class, or itself scaled to −1…1."""
-    cells = table.cells(target.name)
-    if isinstance(target, Categorical):
-        return target.codes(cells, source=table.source, written=table.written)
-    return target.encode(cells, source=table.source, written=table.written)[:, 0]
-
-
-def _from_arrays(
-    features: DataSource, labels: DataSource, number: Numeric | None
-) -> tuple[NDArray[np.float32], Labels, tuple[str, ...], Origin]:
-    try:
-        matrix, given = np.asarray(by_way_of_float64(features), dtype=np.float32), np.asarray(labels)
-    except (TypeError, ValueError):
-        raise TableError("CH312", "features are not numbers.", fix="Encode them first, or give a data frame.") from None
-    classes = np.issubdtype(given.dtype, np.integer) or np.issubdtype(given.dtype, np.bool_)
-    fits = matrix.ndim >= 2 and given.shape == matrix.shape[:1] and matrix.size
-    if not fits or (number is None and (not classes or given.min() < 0)):
-        raise TableError(
-            "CH312",
-            f"features have shape {matrix.shape} and labels {given.shape} of {given.dtype}.",
-            fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
+def _dealt(tables: NamedTables, shares: Mapping[str, NDArray[np.intp]]) -> tuple[Table, ...]:
+    """Each device's own rows, with the columns that every table has."""
+    names = [name for name in tables[0][1].columns if all(name in table.columns for _, table in tables)]
+    files = dict(tables)
+    if all(name in files and files[name].rows == len(rows) for name, rows in shares.items()):
+        own = {name: {column: files[name].columns[column] for column in names} for name in shares}
+        return tuple(replace(files[name], source=name, columns=columns) for name, columns in own.items())
+    if len({replace(table.written, delimiter=None, encoding=None) for _, table in tables}) > 1:
+        raise ConfigError(
+            "CH104",
+            "files that are written differently are dealt over devices.",
+            why="Questions read all rows of a device in one way.",
+            fix="Write all files alike, or give one file per device.",
         )
-    matrix = as_floats(matrix, "")
-    codes = given.astype(np.int32) if number is None else number.encode(given.tolist(), source="labels")[:, 0]
-    return matrix, codes, array_features(matrix.shape[1:]), "declared"
-
-
-def _limits(
-    tables: list[tuple[str, Table]], column: str | None, shares: Mapping[str, NDArray[np.intp]]
-) -> tuple[float, ...]:
-    """Each device's limit from a column that holds one number on all rows of a device."""
-    if column is None:
-        return ()
-    parts = [(table.cells(column), table.source, table.written) for _, table in tables]
-    numbers = _joined([parse_numbers(cells, source=one, name=column, written=by) for cells, one, by in parts])
-    for name, rows in shares.items():
-        if numbers[rows].min() <= 0 or numbers[rows].min() != numbers[rows].max():
-            raise TableError(
-                "CH303",
-                f'column "{column}" is not one positive number on all rows of "{name}".',
-                fix="Give every row of a device the device's own limit.",
-            )
-    return tuple(float(numbers[rows[0]]) for rows in shares.values())
-
-
-def _type_of_rows(cells: Collection[Cell], classes: Sequence[str] | None) -> LabelType:
-    """The type of classes that nobody declared: of a frame that of its cells, of a file what others make of it."""
-    return type_of_classes(classes or ()) if isinstance(cells, Cells) else type_of_labels(cells)
+    whole = {name: [cell for _, table in tables for cell in table.cells(name)] for name in names}
+    return tuple(
+        Table(
+            source=device,
+            columns={name: [cells[row] for row in rows] for name, cells in whole.items()},
+            written=tables[0][1].written,
+        )
+        for device, rows in shares.items()
+    )
 
 
 def _about_guesses(table: Table) -> str:
@@ -460,9 +562,7 @@ def _too_small(name: str, rows: int) -> str:
     )
 
 
-def labelled(
-    tables: list[tuple[str, Table]], label: str, own: Mapping[str, str], declared: Collection[str]
-) -> list[tuple[str, Table]]:
+def labelled(tables: NamedTables, label: str, own: Mapping[str, str], declared: Collection[str]) -> NamedTables:
     """The tables by device, each with its device's own column in the label's place.
 
     >>> table = Table(source="t", columns={"age": [1], "died": [0]})

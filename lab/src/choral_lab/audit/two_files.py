@@ -17,7 +17,7 @@ from choral.core.errors import TableError
 from choral.run.folder import Watch, unwatched
 from choral.tables.cells import Format
 from choral.tables.columns import Numeric, declare, encode
-from choral.tables.sources import encode_labels, read_one
+from choral.tables.sources import Reading, encode_labels, read_one
 from choral_lab.audit.once import OnceCase, Table, once_case
 from choral_lab.audit.verdict import Finding, Trial
 
@@ -133,7 +133,7 @@ def _worlds(pair: FilePair) -> tuple[Table, Table] | None:
             path = Path(folder, "site.csv")
             path.write_bytes(content)
             try:
-                table = read_one(path, pair.written)
+                table = read_one(path, Reading(written=pair.written))
                 worlds.append((encode(table, [VISIT]), encode_labels(table, SCORE).astype(np.float32)))
             except TableError:
                 return None

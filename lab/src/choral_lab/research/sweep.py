@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.codec import mean_scale
 from choral.engine.compiled import CompiledEngine
 from choral.engine.draws import MOST_ROUNDS, Devices, Turn
 from choral.engine.processors import Rows
 from choral.engine.programs import Drawn, check_runs, stacked_numbers, train_runs
 from choral.learning.batches import EMPTY
 from choral.learning.recipe import Recipe
+from choral.server_step import mean_scale
 
 MOST_RUNS = 32  # a call is always for so many
 MOST_REPEATS = 8  # likewise

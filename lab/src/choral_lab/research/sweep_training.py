@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.codec import mean
 from choral.engine import SimulatedSum
 from choral.engine.compiled import CompiledEngine
 from choral.engine.per_device import PerDeviceEngine
 from choral.federation import balanced_cohorts
+from choral.server_step import mean
 from choral_lab.research.once_together import train_together as train_rounds_together
 from choral_lab.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together, sweeps
 

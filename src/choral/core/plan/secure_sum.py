@@ -1,4 +1,4 @@
-"""How a round's sum is protected: who may drop out, who may collude, and when it may be opened."""
+"""The protection of a round's sum: who may drop out, who may collude, and when it may be opened."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ _OF_BEFORE: dict[str, object] = {"lanes": 1, "masks": "single", "mode": "choral"
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSum:
-    """How a round's sum is protected: who may drop out, who may collude, and when it may be opened.
+    """The protection of a round's sum: who may drop out, who may collude, and when it may be opened.
 
     `smallest_sum` is u_min, `threshold` is s, `colluders` is c of docs/secure-sum.md. `adversary` is the server
     that the numbers must withstand: a lying one also needs s + u_min ≥ r + c + 1, and a complete graph.
@@ -69,8 +69,7 @@ class SecureSum:
         >>> SecureSum.read(SecureSum.for_cohort(4).described) == SecureSum.for_cohort(4)
         True
         """
-        retired = tuple((name, fields[name]) for name, left in _OF_BEFORE.items() if fields.get(name, left) != left)
-        return cls(**{name: value for name, value in fields.items() if name not in _OF_BEFORE}, retired=retired)
+        return cls(**meant_by(fields))
 
     @property
     def described(self) -> dict[str, object]:
@@ -81,7 +80,7 @@ class SecureSum:
         return own | {name: before[name] for name in ("lanes", "masks")} | graph | {"mode": before["mode"]}
 
     def require_runnable(self) -> None:
-        """Nothing, or CH204 for a form that only choral 0.2 and before can run."""
+        """Raise CH204 for a form that only choral 0.2 and before can run."""
         for name, value in self.retired:
             raise PlanError(
                 "CH204", f"a secure sum with {name} = {value!r}.", fix="choral 0.2 is the last version that runs it."
@@ -94,12 +93,12 @@ class SecureSum:
 
     @property
     def lying(self) -> bool:
-        """Whether the numbers withstand a lying server, and not only a curious one."""
+        """Tell whether the numbers withstand a lying server, and not only a curious one."""
         return self.adversary == "lying"
 
     @property
     def sparse(self) -> bool:
-        """Whether each device shares secrets with some others only."""
+        """Tell whether each device shares secrets with some others only."""
         return self.graph == "harary"
 
     @property
@@ -166,3 +165,13 @@ class SecureSum:
                 why="Below it a lying server can open one device's update.",
                 fix=f"Use SecureSum.for_cohort({self.cohort}), a larger threshold, or fewer colluders.",
             )
+
+
+def meant_by(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a secure sum of any version for this one: what only choral 0.2 and before can run is `retired`.
+
+    >>> meant_by({"cohort": 4, "lanes": 3, "masks": "single"})
+    {'cohort': 4, 'retired': (('lanes', 3),)}
+    """
+    retired = tuple((name, fields[name]) for name, left in _OF_BEFORE.items() if fields.get(name, left) != left)
+    return {name: value for name, value in fields.items() if name not in _OF_BEFORE} | {"retired": retired}
