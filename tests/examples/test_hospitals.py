@@ -18,8 +18,9 @@ import pytest
 from choral import cli, config
 from choral.core.ledger import Ledger
 from choral.deploy.agent import Agent
+from choral.deploy.enrolment import keep_test
 from choral.deploy.home import Home
-from choral.deploy.serving import Deployed, keep_test
+from choral.deploy.serving import Deployed
 from choral.record import read_run
 from choral.run.agreement import Agreement
 from choral.run.planning import settle
