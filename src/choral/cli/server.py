@@ -178,6 +178,7 @@ def _described(study: "Agreement") -> dict[str, object]:
 
 def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services, serving
+    from choral.deploy.enrolment import keep_test
 
     if is_service(args):
         from choral.deploy.certificates import host_of
@@ -201,7 +202,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         return show_service(args, made)
     if args.test is not None:
-        serving.keep_test(args.study, args.test)
+        keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
     current: StudyStatus = {}
     shown, before = set[tuple[Any, ...]](), dict[str, str]()
