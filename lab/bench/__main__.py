@@ -74,10 +74,8 @@ def run(name: str, quick: bool, data: str | None = None) -> dict[str, Any]:
     options += ["--data", data] if data and '"--data"' in text else []
     command = [sys.executable, "-m", f"bench.{name}", "--json", *options]
     print(" ".join(["python", *command[1:]]), file=sys.stderr, flush=True)
-    start, variables = (
-        time.perf_counter(),
-        {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'lab/src'}:{ROOT / 'lab'}"},
-    )
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "lab/src", "lab", "."))
+    start, variables = time.perf_counter(), {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=HERE.parent, env=variables, stdout=subprocess.PIPE, text=True)
     try:
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Whether float32 keeps within its bounds on this processor: `PYTHONPATH=src python3 bench/float_sum.py [--json]`.
+"""Whether float32 keeps within its bounds on this processor: `PYTHONPATH=src python3 lab/bench/float_sum.py [--json]`.
 
 Needs JAX and NumPy only. It tries what docs/accounting.md claims under "Arithmetic" on whatever processor JAX prefers:
 how far one record moves the sum of the worst rows, the bits of pieces that it is not in, sums of pieces in float64,

@@ -1,9 +1,10 @@
 # ruff: noqa: E402
-"""Milliseconds per round on an accelerator, and where they go: `PYTHONPATH=src python3 bench/gpu.py [--json]`.
+"""Milliseconds per round on an accelerator, and where they go.
 
-Needs JAX and NumPy only. `round` is a round of a run that reports at its end, `round_waited_for` one that the host
-waits for; what follows are its parts, each timed alone on inputs that are ready, and `updates_*` are the local steps in
-other forms. `round_of_runs_together` is a round of as many runs of a sweep as one call takes, where they go together.
+`PYTHONPATH=src:lab/src python3 lab/bench/gpu.py [--json]` needs JAX and NumPy only. `round` is a round of a run that
+reports at its end, `round_waited_for` one that the host waits for; what follows are its parts, each timed alone on
+inputs that are ready, and `updates_*` are the local steps in other forms. `round_of_runs_together` is a round of as
+many runs of a sweep as one call takes, where they go together.
 """
 
 import argparse
@@ -22,7 +23,6 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a file, this
 import jax
 import jax.numpy as jnp
 import numpy as np
-from choral.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
 
 from bench import work as works
 from bench.peers.ours import backend_of, flat_weights
@@ -34,6 +34,7 @@ from choral.learning import clipped, local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
 from choral.tables.records import Records
+from choral_lab.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
 
 ROUNDS = 60  # of a run, between two reports
 MILLION = (784, 720, 600, 10)  # 1,003,810 parameters

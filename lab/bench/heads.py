@@ -3,7 +3,7 @@
 The encoder and the rows are those of examples/gallery/images.py: public images carry no labels, and none of them is
 among the sites' images. Each method sees the same sites and the same test rows for a seed. The whole network is the
 better of two sizes, chosen on these very figures, so the comparison favours it. Logistic regression on the pixels is
-shown as well.
+shown as well. Run by itself it needs the repository's root on its path: `PYTHONPATH=.. python -m bench.heads`.
 """
 
 import argparse

@@ -65,10 +65,17 @@ def test_an_offer_that_is_taken_off_a_card_breaks_its_signature(consortium):
     assert refusal(consortium, rewritten(consortium, strip), card_keys=True).code == "CH606"
 
 
+def plain(consortium, folder, name):
+    """A home whose card offers no hybrid keys, as one that an older choral or another program has made."""
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr("choral.deploy.home.available", lambda: False)
+        return Home.join(folder, consortium.invitation, name)
+
+
 def test_another_site_without_an_offer_needs_the_owners_word(consortium, tmp_path):
     """A spy, or an older choral, joins with a plain card: everybody is then asked."""
     homes = dict(consortium.homes)
-    homes["lake"] = Home.join(tmp_path / "plain", consortium.invitation, "lake", plain=True)
+    homes["lake"] = plain(consortium, tmp_path / "plain", "lake")
     cards = [consortium.folder / f"{name}.plain.card" for name in homes]
     for path, home in zip(cards, homes.values(), strict=True):
         path.write_text(home.card().text)
@@ -90,7 +97,7 @@ def test_another_site_without_an_offer_needs_the_owners_word(consortium, tmp_pat
 
 def test_hybrid_keys_with_a_card_that_does_not_offer_them_are_refused(consortium, tmp_path):
     homes = dict(consortium.homes)
-    homes["lake"] = Home.join(tmp_path / "plain", consortium.invitation, "lake", plain=True)
+    homes["lake"] = plain(consortium, tmp_path / "plain", "lake")
 
     def swap(content):
         card = tomllib.loads(homes["lake"].card().text)
@@ -109,9 +116,7 @@ def test_a_site_without_ml_kem_offers_nothing_and_takes_no_such_study(consortium
 
 def test_an_approval_of_before_there_were_hybrid_keys_goes_on(consortium, tmp_path):
     """A site that approved under 0.1, with the keys of the cards, is not stopped by the upgrade."""
-    homes = {
-        name: Home.join(tmp_path / f"old-{name}", consortium.invitation, name, plain=True) for name in consortium.homes
-    }
+    homes = {name: plain(consortium, tmp_path / f"old-{name}", name) for name in consortium.homes}
     cards = [tmp_path / f"{name}.card" for name in homes]
     for path, home in zip(cards, homes.values(), strict=True):
         path.write_text(home.card().text)

@@ -106,7 +106,7 @@ def test_another_version_of_flower_is_refused_with_the_line_to_type(version, mon
             raise metadata.PackageNotFoundError
         return version
 
-    monkeypatch.setattr(processes.metadata, "version", version_of)
+    monkeypatch.setattr(children_module.metadata, "version", version_of)
     with pytest.raises(ConfigError, match=r"CH106 .*1\.41 or 1\.42.*pip install"):
         processes.command("flower-superlink")
 

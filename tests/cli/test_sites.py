@@ -213,7 +213,7 @@ def test_a_device_that_answers_says_so_once(study, capsys, monkeypatch):
     assert approved(study, capsys) == 0
     handlers = {}
     monkeypatch.setattr("signal.signal", lambda number, handler: handlers.update({number: handler}))
-    monkeypatch.setattr("choral.deploy.services.LOOK", 0.1)
+    monkeypatch.setattr("choral.deploy.agent.LOOK", 0.1)
     for looks in (3, 0):
         monkeypatch.setattr("choral.cli.device.threading", SimpleNamespace(Event=lambda looks=looks: Looked(looks)))
         assert main(["device", "run", "--home", str(study / "hill"), "--agent-only", "--json"]) == 0

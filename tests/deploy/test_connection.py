@@ -101,11 +101,11 @@ def hill(tmp_path_factory):
 
 def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill, monkeypatch, capsys):
     pytest.importorskip("flwr", reason="an extra of choral's")
-    from choral.backends.flower import processes
+    from choral.backends.flower import children
 
     reported, stop = [], threading.Event()
     given = {}
-    monkeypatch.setattr(processes, "connect", lambda *_, **settings: given.update(settings))
+    monkeypatch.setattr(children, "connect", lambda *_, **settings: given.update(settings))
     seen = []
 
     def tell(line):

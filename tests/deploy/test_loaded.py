@@ -7,7 +7,10 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from choral.asking.question import Question
+from choral.deploy.agent import CUT_OFF
 from choral.deploy.asking import put
 from choral.deploy.serving import run_folder
 from tests.deploy.test_asking import ASKING
@@ -20,10 +23,10 @@ STRANGE = ("planner", "report", "research", "audit", "attack", "output", "front"
 
 
 @contextmanager
-def site_process(home, out):
+def site_process(home, out, *flags):
     """`choral device run` for a home, as its own process, which writes what it has loaded by its end into a file."""
-    words = [sys.executable, "-P", str(CHILD), str(out), "device", "run", "--agent-only", "--home", str(home.path)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    words = [sys.executable, "-P", str(CHILD), str(out), "device", "run", *flags, "--home", str(home.path)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while not home.socket.exists():
             assert process.poll() is None, "the site's process has ended"
@@ -41,7 +44,7 @@ def loaded_over_a_study(folder, job, questions=()):
     for question in questions:
         put(run_folder(sites.study, sites.agreement).path, sites.agreement, question)
     with (
-        site_process(sites.homes[SITE], out),
+        site_process(sites.homes[SITE], out, "--agent-only"),
         agents({name: home for name, home in sites.homes.items() if name != SITE}),
     ):
         sites.conductor(Sockets(sites.homes)).run()
@@ -65,3 +68,15 @@ def test_a_site_that_is_asked_loads_the_kinds_of_questions_that_were_asked(tmp_p
     found = loaded_over_a_study(tmp_path, job, [question])
     kinds = {"cross_tables", "moments", "column_bounds", "survival", "quantiles", "gradients", "hazard"}
     assert {kind for kind in kinds if f"choral.asking.{kind}" in found} == {"moments"}
+
+
+def test_a_site_with_its_node_loads_nothing_of_the_servers_half_of_flower(tmp_path):
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    sites, out = Consortium(tmp_path), tmp_path / "loaded.txt"
+    sites.approve(SITE)
+    log = sites.homes[SITE].path / "log.jsonl"
+    with site_process(sites.homes[SITE], out):
+        while CUT_OFF not in log.read_text(encoding="utf-8"):  # it has looked for its server, and nobody is there
+            time.sleep(0.1)
+    found = {name.rpartition(".")[2] for name in out.read_text(encoding="utf-8").split() if ".flower." in name}
+    assert found == {"api", "children", "grid", "parcels", "reach"}

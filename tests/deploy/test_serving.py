@@ -16,8 +16,9 @@ from choral.core.plan import Budget
 from choral.core.signed import REQUEST_HEAD, committed
 from choral.core.terms import ENVELOPE_BYTES
 from choral.deploy.agent import Agent
+from choral.deploy.enrolment import keep_test
 from choral.deploy.services import serve_study
-from choral.deploy.serving import close, conduct, keep_test, status, stop
+from choral.deploy.serving import close, conduct, status, stop
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify

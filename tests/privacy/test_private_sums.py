@@ -6,7 +6,7 @@ from statistics import NormalDist
 import mpmath
 import pytest
 
-from choral.accounting.conversions import price_of_sums
+from choral.accounting.conversions import lost_in, price_of_sums
 from choral.core.balance import Balance
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError, PlanError
@@ -22,7 +22,6 @@ from choral.core.private_sums import (
     TAIL,
     SumNoise,
     SumPrice,
-    lost_in,
 )
 
 DELTA = 1e-5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import choral
+from choral_lab.convergence_bounds import convergence
 from choral_lab.research import (
     SO_FAR,
     Experiment,
@@ -48,7 +48,7 @@ def test_theorem_2_is_reported_next_to_the_mean_of_the_gradients_at_the_starts_o
     least = [max(np.array(one["train_loss"]) - np.array(one["squared_gradient_norm"]) / (2 * L2)) for one in seen]
     assert 0 < min(least) < min(seen[0]["train_loss"])
     assert reported["initial_gap"] == pytest.approx(np.log(2) - min(least))
-    bound = choral.convergence(
+    bound = convergence(
         kind="non_convex", version="corrected", initial_gap=reported["initial_gap"], step_size=0.1, noise=0.2, steps=8,
         smoothness=known.smoothness, dimension=6, cohort=2, batch=40, local_steps=2,
         gradient_deviation=known.gradient_deviation,

@@ -17,6 +17,7 @@ def statement_of(ledger: Ledger) -> LedgerStatement:
 
     >>> import tempfile
     >>> from pathlib import Path
+    >>> from choral.core.plan import Budget
     >>> with Ledger.open(Path(tempfile.mkdtemp()) / "site-a", limit=Budget(epsilon=1.0, delta=1e-5)) as ledger:
     ...     statement_of(ledger).spent.epsilon
     0.0
@@ -73,6 +74,7 @@ def rules_of(balance: Balance) -> tuple[str, ...]:
 def terms_of(balance: Balance) -> str:
     """What all charges cover together, by which rules and against whom; empty without any.
 
+    >>> from choral.core.plan import Budget
     >>> terms_of(Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5)))
     ''
     """

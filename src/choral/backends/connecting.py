@@ -41,7 +41,7 @@ class Pauses:
 
 @dataclass(frozen=True, kw_only=True)
 class Proxy:
-    """Where a proxy is; its text shows no user name and no password."""
+    """The place where a proxy is; its text shows no user name and no password."""
 
     host: str
     port: int
@@ -51,7 +51,7 @@ class Proxy:
         return f"{self.host}:{self.port}"
 
     def headers(self) -> dict[str, str]:
-        """What the proxy asks for before it connects."""
+        """Give what the proxy asks for before it connects."""
         if not self.credentials:
             return {}
         return {"Proxy-Authorization": "Basic " + base64.b64encode(self.credentials.encode()).decode()}

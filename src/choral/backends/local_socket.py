@@ -47,7 +47,7 @@ PROOF_BYTES = 32  # of the secret, of a challenge and of a proof
 PROVES = 5.0  # seconds that a caller has for its proof
 STRANGERS = 64  # callers at a time that have not proved anything yet
 
-_CALLER, _DOOR = b"choral loopback: caller", b"choral loopback: door"
+_CALLER, _LISTENER = b"choral loopback: caller", b"choral loopback: door"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Receive = Callable[[int], bytes | bytearray]  # so many bytes of the connection
@@ -55,13 +55,13 @@ Receive = Callable[[int], bytes | bytearray]  # so many bytes of the connection
 
 @dataclass(frozen=True)
 class LocalPort:
-    """What the file of a door says: where it is, and the secret by which both sides know each other."""
+    """The content of a port's file: where it is, and the secret by which both sides know each other."""
 
     port: int
     secret: bytes = field(repr=False)
 
     def proof(self, role: bytes, challenge: bytes, answer: bytes) -> bytes:
-        """What only those who know the secret can say to the two challenges, in one role."""
+        """Give what only those who know the secret can say to the two challenges, in one role."""
         said = role + self.port.to_bytes(2, "big") + challenge + answer
         return hmac.digest(self.secret, said, hashlib.sha256)
 
@@ -70,27 +70,27 @@ def open_port(path: Path) -> tuple[socket.socket, LocalPort]:
     """A listening socket at a port that the system chooses, and its file, which only its owner can read.
 
     >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "door")
-    >>> door, place = open_port(path)
-    >>> door.close(), port_in(path) == place
+    >>> path = Path(tempfile.mkdtemp(), "listener")
+    >>> listener, place = open_port(path)
+    >>> listener.close(), port_in(path) == place
     (None, True)
     """
-    door = socket.socket(socket.AF_INET)
+    listener = socket.socket(socket.AF_INET)
     try:
         if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # on Windows another process could else bind the same port
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        door.bind((HOST, 0))
-        door.listen(STRANGERS)
-        place = LocalPort(door.getsockname()[1], secrets.token_bytes(PROOF_BYTES))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        listener.bind((HOST, 0))
+        listener.listen(STRANGERS)
+        place = LocalPort(listener.getsockname()[1], secrets.token_bytes(PROOF_BYTES))
         replace(path, f"{place.port}\n{place.secret.hex()}\n".encode(), mode=0o600)
     except BaseException:
-        door.close()
+        listener.close()
         raise
-    return door, place
+    return listener, place
 
 
 def port_in(path: Path) -> LocalPort:
-    """What a door's file says; an OSError if it is no such file, or one that others can read."""
+    """Read the file of a port; an OSError if it is no such file, or one that others can read."""
     with open(path, "rb") as file:
         status, text = os.fstat(file.fileno()), file.read(256)
     if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & _OTHERS):
@@ -104,21 +104,21 @@ def port_in(path: Path) -> LocalPort:
 
 
 def check_caller(connection: socket.socket, place: LocalPort, receive: Receive) -> None:
-    """The door's half of the proofs: a ConnectionRefusedError for a caller that does not know the secret."""
+    """The listener's half of the proofs: a ConnectionRefusedError for a caller that does not know the secret."""
     challenge = secrets.token_bytes(PROOF_BYTES)
     connection.sendall(challenge)
     said = bytes(receive(2 * PROOF_BYTES))
     answer, proof = said[:PROOF_BYTES], said[PROOF_BYTES:]
     if not hmac.compare_digest(proof, place.proof(_CALLER, challenge, answer)):
         raise ConnectionRefusedError("a caller without the secret")
-    connection.sendall(place.proof(_DOOR, challenge, answer))
+    connection.sendall(place.proof(_LISTENER, challenge, answer))
 
 
 def prove_to(connection: socket.socket, place: LocalPort, receive: Receive) -> None:
     """The caller's half: a ConnectionRefusedError if whoever listens does not know the secret."""
     challenge, answer = bytes(receive(PROOF_BYTES)), secrets.token_bytes(PROOF_BYTES)
     connection.sendall(answer + place.proof(_CALLER, challenge, answer))
-    if not hmac.compare_digest(bytes(receive(PROOF_BYTES)), place.proof(_DOOR, challenge, answer)):
+    if not hmac.compare_digest(bytes(receive(PROOF_BYTES)), place.proof(_LISTENER, challenge, answer)):
         raise ConnectionRefusedError("somebody else answers there")
 
 
@@ -130,13 +130,13 @@ def serve(
     most_bytes: int = MOST_BYTES,
     on_loopback: bool = NO_UNIX_SOCKETS,
 ) -> None:
-    """Answer requests at a door until `stop` is set, one at a time; an exception is answered by its code only.
+    """Answer requests at a socket until `stop` is set, one at a time; an exception is answered by its code only.
 
-    A request of more than `most_bytes` is not read, and each is read only when its turn has come: the door never holds
-    two of them.
+    A request of more than `most_bytes` is not read, and each is read only when its turn has come: never are
+    two of them held.
     """
     stop, turn, proved = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(CALLERS)
-    door, place = _opened(path) if on_loopback else (listening(path), None)
+    listener, place = _opened(path) if on_loopback else (listening(path), None)
     # On loopback anybody can call: those who have proved nothing must not take the places of those who can.
     connections = threading.BoundedSemaphore(CALLERS + (STRANGERS if place else 0))
 
@@ -166,12 +166,12 @@ def serve(
         finally:
             connections.release()
 
-    with door:
-        door.settimeout(_GLANCE)
+    with listener:
+        listener.settimeout(_GLANCE)
         try:
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
-                    connection = door.accept()[0]
+                    connection = listener.accept()[0]
                     if connections.acquire(blocking=False):
                         threading.Thread(target=take, args=(connection,), daemon=True).start()
                     else:
@@ -201,7 +201,7 @@ def ask(path: Path, request: bytes, *, timeout: float) -> bytes:
 
 
 def _connected(path: Path, end: float) -> socket.socket:
-    """A connection to the door at a path: its socket, or the port that its file names, if the door knows the secret."""
+    """A connection to the socket at a path, or to the port that its file names, if the listener knows the secret."""
     on_loopback = NO_UNIX_SOCKETS or path.is_file()
     connection = socket.socket(socket.AF_INET if on_loopback else socket.AF_UNIX)
     try:
@@ -230,24 +230,24 @@ def _settle(answer: Answer, request: bytearray) -> tuple[bytes, bytes | bytearra
 def listening(path: Path) -> socket.socket:
     """A listening socket in a folder of this user only; one that a dead process left behind is replaced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    door = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX)
     try:
         path.parent.chmod(0o700)
         with contextlib.suppress(FileNotFoundError):
             _clear(path)
-        door.bind(address(path))
+        listener.bind(address(path))
         path.chmod(0o600)
-        door.listen()
+        listener.listen()
     except BaseException as error:
-        door.close()
+        listener.close()
         if isinstance(error, OSError):
             raise _unreachable(path, str(error.strerror or error)) from None
         raise
-    return door
+    return listener
 
 
 def _opened(path: Path) -> tuple[socket.socket, LocalPort]:
-    """A door on loopback in a folder of this user only, unless another process answers at this one's path."""
+    """A port in a folder of this user only, unless another process answers at this one's path."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)

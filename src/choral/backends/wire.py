@@ -27,7 +27,7 @@ class Transport(Protocol):
 
 
 class Present(Protocol):
-    """What carries frames between machines knows which devices are there."""
+    """A carrier of frames between machines knows which devices are there."""
 
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Say who the devices are, by number, and how long one exchange may take."""
@@ -197,7 +197,7 @@ class RecordingTransport(MemoryTransport):
 
 
 def drops_out(seed: int, rate: float, turn: Turn, number: int) -> bool:
-    """Whether a device drops out of a turn: the same answer wherever it is asked, so every backend loses the same ones.
+    """Tell whether a device drops out of a turn: the same answer everywhere, so every backend loses the same ones.
 
     >>> [number for number in range(10) if drops_out(7, 0.2, Turn(0, 0), number)]
     [8]

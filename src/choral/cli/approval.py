@@ -14,7 +14,7 @@ from choral.core.printable import count
 if TYPE_CHECKING:
     from choral.deploy.approving import DrawnNumber
 
-Paragraph = Callable[[SimpleNamespace], list[str]]
+Paragraph = Callable[[SimpleNamespace], Iterator[str]]
 Answer = Callable[[str], str | None]
 TRIES = 3  # how often a person is asked for the same thing
 _ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
@@ -125,37 +125,26 @@ def agreed(answer: Answer = typed) -> bool | None:
     return None
 
 
-def _study(preview: SimpleNamespace) -> list[str]:
-    return [
+def _study(preview: SimpleNamespace) -> Iterator[str]:
+    """What would run, with whom, and under which keys."""
+    yield (
         f"STUDY     {preview.study}: {preview.model} with {count(preview.parameters, 'parameter')}, "
         f"{count(preview.rounds, 'round')}"
-    ]
+    )
+    if preview.code_path:
+        yield f"CODE      {preview.code_path}"
+        yield f"          SHA-256 {preview.code_sha256}"
+        yield (
+            "          runs here as you; read it first. A change of this file is refused; what it imports is not "
+            "checked"
+        )
+    yield f"DEVICES   {len(preview.devices)}, and nobody else:"
+    yield from (f"  {name}{' (this site)' if name == preview.device else ''}" for name in preview.devices)
+    keys = "from the cards: whoever steals this home later may read past uploads with their noise"
+    yield f"KEYS      X25519 {'with ML-KEM-768, erased after every turn' if preview.hybrid else keys}"
 
 
-def _code(preview: SimpleNamespace) -> list[str]:
-    if not preview.code_path:
-        return []
-    return [
-        f"CODE      {preview.code_path}",
-        f"          SHA-256 {preview.code_sha256}",
-        "          runs here as you; read it first. A change of this file is refused; what it imports is not checked",
-    ]
-
-
-def _devices(preview: SimpleNamespace) -> list[str]:
-    return [
-        f"DEVICES   {len(preview.devices)}, and nobody else:",
-        *(f"  {name}{' (this site)' if name == preview.device else ''}" for name in preview.devices),
-    ]
-
-
-def _keys(preview: SimpleNamespace) -> list[str]:
-    if preview.hybrid:
-        return ["KEYS      X25519 with ML-KEM-768, erased after every turn"]
-    return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads with their noise"]
-
-
-def _reads(preview: SimpleNamespace) -> list[str]:
+def _reads(preview: SimpleNamespace) -> Iterator[str]:
     values = " or ".join(preview.classes) or "a number"
     rows, persons = count(preview.rows, "row"), count(preview.rows, "person")
     read = (
@@ -163,100 +152,76 @@ def _reads(preview: SimpleNamespace) -> list[str]:
         if preview.shape
         else f"the column{'s' * (len(preview.columns) != 1)} {', '.join(preview.columns)}"
     )
-    return [
-        f"READS     {unit_of(preview.unit).reads.format(rows=rows, persons=persons)} {read}",
-        f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent",
-        *_encoder(preview),
-    ]
+    yield f"READS     {unit_of(preview.unit).reads.format(rows=rows, persons=persons)} {read}"
+    yield f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent"
+    if preview.encoder:
+        yield f"ENCODER   {preview.encoder}"
+        yield (
+            "          turns each row into numbers, which are kept in this site's home only. A changed file is refused"
+        )
 
 
-def _encoder(preview: SimpleNamespace) -> list[str]:
-    if not preview.encoder:
-        return []
-    return [
-        f"ENCODER   {preview.encoder}",
-        "          turns each row into numbers, which are kept in this site's home only. A changed file is refused",
-    ]
-
-
-def _protects(preview: SimpleNamespace) -> list[str]:
-    return [f"PROTECTS  {unit_of(preview.unit).loses.format(adjacency=preview.adjacency)}"]
-
-
-def _sends(preview: SimpleNamespace) -> list[str]:
+def _sends(preview: SimpleNamespace) -> Iterator[str]:
     helped = (
         f"{preview.colluders} of them help{'s' * (preview.colluders == 1)} it"
         if preview.colluders
         else "nobody helps it"
     )
-    return [
+    yield (
         f"SENDS     {count(preview.upload_bytes, 'masked byte')} per round; receives the model, "
-        f"{count(preview.download_bytes, 'byte')}",
+        f"{count(preview.download_bytes, 'byte')}"
+    )
+    yield (
         f"          the server learns sums of {count(preview.smallest_sum, 'device')} or more; "
-        f"if {preview.lying * 'it lies and '}{helped}, of {count(preview.crowd, 'honest one')} or more",
-        *_shows(preview),
-    ]
+        f"if {preview.lying * 'it lies and '}{helped}, of {count(preview.crowd, 'honest one')} or more"
+    )
+    if preview.probes:
+        yield (
+            f"          and {count(preview.probes, 'random projection')} of this device's own noisy update in every "
+            "round;"
+        )
+        yield (
+            f"          in at most {count(preview.opened_turns, 'round')} the server may see this site's own noisy "
+            "update; ε counts that already"
+        )
 
 
-def _shows(preview: SimpleNamespace) -> list[str]:
-    if not preview.probes:
-        return []
-    return [
-        f"          and {count(preview.probes, 'random projection')} of this device's own noisy update in every round;",
-        f"          in at most {count(preview.opened_turns, 'round')} the server may see this site's own noisy update; "
-        "ε counts that already",
-    ]
-
-
-def _costs(preview: SimpleNamespace) -> list[str]:
+def _costs(preview: SimpleNamespace) -> Iterator[str]:
     from choral.deploy.approving import cap_in_words
 
     terms = f"δ = {preview.delta:g}, {preview.adjacency}, rule {preview.rule}, against {preview.adversary}"
     cap = cap_in_words(
         planned=preview.planned_rounds, uploads=preview.uploads, epsilon=preview.epsilon_uploads, terms=terms
     )
-    return [
+    yield (
         f"COSTS     ε = {up(preview.epsilon_a_round)} per round, ε = {up(preview.epsilon_planned)} for the "
-        f"{count(preview.planned_rounds, 'round')} planned here",
-        f"          ({terms})",
-        *_costs_of_sums(preview),
-        f"CAP       {cap}",
-        f"NOISE     {preview.law.replace('_', ' ')}, {preview.noise:.4g} on {preview.noise_on}, added here",
-    ]
-
-
-def _costs_of_sums(preview: SimpleNamespace) -> list[str]:
-    if preview.epsilon_sum_planned is None:
-        return []
-    return [
-        f"          ε = {up(preview.epsilon_sum_planned)} for them if the secure sum holds "
-        f"(δ = {preview.delta:g}, {preview.adjacency}, rule {preview.sum_rule}, against {preview.sum_adversary})",
-    ]
-
-
-def _asks(preview: SimpleNamespace) -> list[str]:
-    return [f"ASKS      {preview.asks}"] if preview.asks else []
-
-
-def _limit(preview: SimpleNamespace) -> list[str]:
-    before = (
-        [f"          earlier studies: δ = {preview.delta:g}, {preview.terms_before}"] if preview.terms_before else []
+        f"{count(preview.planned_rounds, 'round')} planned here"
     )
-    return [
+    yield f"          ({terms})"
+    if preview.epsilon_sum_planned is not None:
+        yield (
+            f"          ε = {up(preview.epsilon_sum_planned)} for them if the secure sum holds "
+            f"(δ = {preview.delta:g}, {preview.adjacency}, rule {preview.sum_rule}, against {preview.sum_adversary})"
+        )
+    yield f"CAP       {cap}"
+    yield f"NOISE     {preview.law.replace('_', ' ')}, {preview.noise:.4g} on {preview.noise_on}, added here"
+    if preview.asks:
+        yield f"ASKS      {preview.asks}"
+
+
+def _limit(preview: SimpleNamespace) -> Iterator[str]:
+    yield (
         f"LIMIT     ε = {preview.epsilon_limit:g} in all, of which ε = {up(preview.epsilon_spent_before)} is taken; "
-        "beyond it this device refuses, whatever the server says",
-        *before,
-        *_limit_of_sums(preview),
-    ]
-
-
-def _limit_of_sums(preview: SimpleNamespace) -> list[str]:
-    if preview.epsilon_sum_limit is None:
-        return []
-    return [
-        f"          ε = {preview.epsilon_sum_limit:g} in all against a server that sees only sums, "
-        f"of which ε = {up(preview.epsilon_sum_spent_before)} is taken",
-    ]
+        "beyond it this device refuses, whatever the server says"
+    )
+    if preview.terms_before:
+        yield f"          earlier studies: δ = {preview.delta:g}, {preview.terms_before}"
+    if preview.epsilon_sum_limit is not None:
+        yield (
+            f"          ε = {preview.epsilon_sum_limit:g} in all against a server that sees only sums, "
+            f"of which ε = {up(preview.epsilon_sum_spent_before)} is taken"
+        )
+    yield f"PROTECTS  {unit_of(preview.unit).loses.format(adjacency=preview.adjacency)}"
 
 
 def _number(preview: SimpleNamespace, *, asks: bool) -> list[str]:
@@ -267,4 +232,4 @@ def _number(preview: SimpleNamespace, *, asks: bool) -> list[str]:
     ]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _keys, _reads, _sends, _costs, _asks, _limit, _protects)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _reads, _sends, _costs, _limit)

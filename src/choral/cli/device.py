@@ -53,7 +53,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     join.add_argument(
         "--again", action="store_true", help="keep this home's keys and ledger, and follow a new invitation"
     )
-    join.add_argument("--plain-card", action="store_true", help="make a card for a coordinator with choral 0.1")
     approve = phase("approve", _approve, "show what a study would cost and send; with --yes, approve it")
     approve.add_argument("study", type=Path, help="the coordinator's study.toml")
     approve.add_argument(
@@ -146,7 +145,7 @@ def _join(args: argparse.Namespace) -> int:
     from choral.run.folder import write_whole
 
     invitation, secret = Invitation.read(args.invitation), _passphrase(args)
-    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
+    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
     write_whole(path, card.text.encode(), fix="Join again with --again and another --card.")
     joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}

@@ -122,10 +122,7 @@ def _keys(study: "Agreement") -> str:
     if study.trees:
         return "those of the cards, which every site must allow: there are too many devices for others"
     older = ", ".join(device.id for device in study.file.devices if not device.offers)
-    keys = f"those of the cards, which every site must allow; no others are offered by {older}"
-    if all(not device.offers for device in study.file.devices):
-        return keys
-    return f"{keys}. If one of them has an older choral, all need a plain card: choral device join --again --plain-card"
+    return f"those of the cards, which every site must allow; no others are offered by {older}"
 
 
 def _may_be_missing(cohort: int, needed: int) -> list[str]:
@@ -181,6 +178,7 @@ def _described(study: "Agreement") -> dict[str, object]:
 
 def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services, serving
+    from choral.deploy.enrolment import keep_test
 
     if is_service(args):
         from choral.deploy.certificates import host_of
@@ -204,7 +202,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         return show_service(args, made)
     if args.test is not None:
-        serving.keep_test(args.study, args.test)
+        keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
     current: StudyStatus = {}
     shown, before = set[tuple[Any, ...]](), dict[str, str]()

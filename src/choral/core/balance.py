@@ -123,7 +123,7 @@ class PrivacyFilter:
         self._add(ReservedStudy(plan=plan, uploads=uploads, counted=price or self._price(plan, uploads), open=True))
 
     def count(self, plan: str, event: Event, price: Price) -> None:
-        """Note a charge: as one of a study's uploads, or as a study of its own."""
+        """Note a charge: as one of a study's uploads, or as its own study."""
         if (study := self.study_of(plan, event)) is not None:
             study.left[event] -= 1
             study.charged.append(event)

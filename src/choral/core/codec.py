@@ -115,7 +115,7 @@ def _first_range(plan: Plan, tail: float) -> float:
 
 
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
-    """How far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
+    """Tell how far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
 
     With one and the same dither, rounding adds less than a step to the difference in a coordinate.
 
@@ -240,7 +240,7 @@ class Codec:
 
     @property
     def whole(self) -> bool:
-        """Whether the codec adds the noise itself, in whole numbers."""
+        """Tell whether the codec adds the noise itself, in whole numbers."""
         return self.law in LEAST_SCALE
 
     def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
@@ -249,7 +249,7 @@ class Codec:
 
     @property
     def largest_parameter(self) -> float:
-        """How large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
+        """Tell how large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
 
         Whole noise is added to the integers and an update is −ηĝ itself, so no float near a parameter carries either.
 
@@ -260,7 +260,7 @@ class Codec:
         return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
     def length(self, dimensions: int) -> int:
-        """How many words carry so many parameters and the two checks."""
+        """Tell how many words carry so many parameters and the two checks."""
         return dimensions + CHECKS
 
     def _require_shape(self, words: Words, dimensions: int) -> None:
@@ -344,7 +344,7 @@ MOST_ROWS = 2**24  # of one device, for which the words have room
 
 @dataclass(frozen=True, kw_only=True)
 class WholeCodec(Codec):
-    """How a device's whole numbers become words of 64 bits; all but the last `exact` of them get noise here.
+    """The way of a device's whole numbers into words of 64 bits; all but the last `exact` of them get noise here.
 
     >>> codec = WholeCodec.of(SecureSum.for_cohort(2, modulus_bits=64), factor=8, largest=1, scale=1024, tail=16)
     >>> words = codec.encode_whole(np.array([3, 100]), Stream.fresh())

@@ -91,7 +91,7 @@ from choral.core.vault import MOST_ROOTS, Memory, Vault
 
 
 class Pairs(Protocol):
-    """What a device asks of its keys; `blamed` is the peer with whom no keys could be agreed on."""
+    """All that a device asks of its keys; `blamed` is the peer with whom no keys could be agreed on."""
 
     blamed: int | None
 
@@ -388,7 +388,7 @@ class Device:
         return memory.asked if round_number >= QUESTIONS else memory.turn
 
     def _charged(self, round_number: int) -> int:
-        """How many attempts of a round this device has paid for; a question has one, and is asked again as another."""
+        """Tell how many attempts of a round this device has paid for; a question has one."""
         last = self._last(round_number)
         if last is None or last.round != round_number:
             return 0
@@ -575,7 +575,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """How a device will answer a question that it has checked: nothing is charged and no row is read before OMEGA."""
+    """A device's answer to a question that it has checked: nothing is charged and no row is read before OMEGA."""
 
     secure: SecureSum
     codec: Codec

@@ -1,10 +1,7 @@
 """How a privacy loss is written for people: never as less than it is."""
 
 import math
-import re
 from decimal import Context, Decimal
-
-_EACH_ROUND = re.compile(r"\b(step|device|pass|passes) a round\b")
 
 
 def up(value: float, digits: int = 2) -> str:
@@ -17,15 +14,6 @@ def up(value: float, digits: int = 2) -> str:
         return "inf"
     scale = 10**digits
     return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
-
-
-def in_plain_words(recorded: str | None) -> str:
-    """A reason that records contain, in the words of today; the record keeps the words that its signatures cover.
-
-    >>> in_plain_words("one local step a round: each sum carries the noise of 3 honest devices")  # in records
-    'one local step per round: each sum carries the noise of 3 honest devices'
-    """
-    return _EACH_ROUND.sub(r"\1 per round", recorded or "")
 
 
 def figures_up(value: float, figures: int = 3) -> str:

@@ -44,10 +44,10 @@ class Exposure(Plan):
     colluders: int = 0
     dropouts: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, *own: Any) -> None:  # noqa: ANN401 - the numbers of a mechanism, as a Plan takes them
         hold_plain_numbers(self)
         require_number("noise", self.noise)
-        super().__post_init__()
+        super().__post_init__(*own)
         if not isinstance(self.secure_sum, bool):
             raise PlanError("CH200", f"secure_sum = {self.secure_sum!r}.", fix="Must be true or false.")
         for name in ("colluders", "dropouts"):
@@ -62,7 +62,7 @@ class Exposure(Plan):
     @property
     def sampled(self) -> bool:
         """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing, nor devices."""
-        return not self.partitioned and self.batch < self.rows and not self.protects.clips_update
+        return self.mechanism.sampled(self)
 
     def uses(self, rounds: range) -> int:
         """How often the most-used record of a partition enters a noisy step in these of a device's rounds.
@@ -86,9 +86,7 @@ class Exposure(Plan):
 
         A pull takes off T what it takes off the movement of a model. Where the unit is a device it is σ_u/S.
         """
-        if self.protects.clips_update:
-            return self.noise / self.clip
-        return self.noise / self.clip * self.batch / (self.counted_time if self.once else 1)
+        return self.mechanism.noise_multiplier(self)
 
 
 def crowd_of(secure: SecureSum) -> Crowd:

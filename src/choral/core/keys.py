@@ -75,7 +75,7 @@ def safety_number(data: bytes) -> str:
 
 
 def check_name(name: str) -> None:
-    """Nothing, or a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either."""
+    """Raise a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either."""
     if not name.isprintable() or not 0 < len(name.encode()) <= LONGEST_ID:
         raise TrustError(
             "CH600",
@@ -85,7 +85,7 @@ def check_name(name: str) -> None:
 
 
 def _of_small_order(key: bytes) -> bool:
-    """Whether an agreement with this key comes to nothing: every scalar of X25519 is a multiple of 8."""
+    """Tell whether an agreement with this key comes to nothing: every scalar of X25519 is a multiple of 8."""
     try:
         _ANY.exchange(X25519PublicKey.from_public_bytes(key))
     except ValueError:
@@ -95,7 +95,7 @@ def _of_small_order(key: bytes) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What a device shows of itself: its id, its two public keys, and the identity's signature over all of it.
+    """All that a device shows of itself: its id, its two public keys, and the identity's signature over all of it.
 
     `offers` names the ways to agree on keys that it knows in addition to the two keys here; it has none before 0.2.
     """
@@ -118,7 +118,7 @@ class Bundle:
         return safety_number(self.signed)
 
     def verify(self) -> None:
-        """Nothing, or a TrustError if the form or the signature is wrong."""
+        """Raise a TrustError if the form or the signature is wrong."""
         check_name(self.id)
         sizes = (len(self.identity), len(self.agreement), len(self.signature))
         height = int.from_bytes(self.identity, "little") % 2**255  # the rest is a sign
@@ -143,7 +143,7 @@ class Bundle:
             ) from None
 
     def _check_orders(self, height: int) -> None:
-        """Nothing, or CH606 for a key of small order: what is agreed with it, everybody knows, or everybody can sign.
+        """Raise CH606 for a key of small order: what is agreed with it, everybody knows, or everybody can sign.
 
         The identity's y is the agreement's u = (1 + y) / (1 - y) on the same curve; the neutral element has none.
         """
@@ -156,7 +156,7 @@ class Bundle:
                 )
 
     def check(self, signature: bytes, label: str, *fields: bytes) -> None:
-        """Nothing if this device signed the framed fields, else a TrustError."""
+        """Raise a TrustError unless this device signed the framed fields."""
         try:
             Ed25519PublicKey.from_public_bytes(self.identity).verify(signature, framed(label, *fields))
         except (InvalidSignature, ValueError):
@@ -225,7 +225,7 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PairSecret:
-    """What two devices share and nobody else: mask seeds for both directions and a sealing seed for each."""
+    """All that two devices share and nobody else: mask seeds for both directions and a sealing seed for each."""
 
     own: str
     peer: str
@@ -244,7 +244,7 @@ class PairSecret:
 
     @classmethod
     def read(cls, own: str, peer: str, data: bytes) -> Self:
-        """What `data` was of."""
+        """Give what `data` was of."""
         rising, falling, seals, opens = (data[start : start + KEY_SIZE] for start in range(0, 4 * KEY_SIZE, KEY_SIZE))
         return cls(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)
 
@@ -286,7 +286,7 @@ class Identity:
         return self._secret
 
     def has_keys_of(self, bundle: Bundle) -> bool:
-        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers."""
+        """Tell whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers."""
         own = self.bundle
         return (own.id, own.identity, own.agreement) == (bundle.id, bundle.identity, bundle.agreement)
 
@@ -298,7 +298,7 @@ class Identity:
         return f"Identity({self.id!r})"
 
     def pair(self, peer: Bundle, session: bytes) -> PairSecret:
-        """What this device and a peer, whose bundle was verified, agree on in a session.
+        """Give what this device and a peer, whose bundle was verified, agree on in a session.
 
         >>> a, b = Identity.fresh("a"), Identity.fresh("b")
         >>> a.pair(b.bundle, b"trial").rising == b.pair(a.bundle, b"trial").rising
@@ -344,7 +344,7 @@ def envelope_key(seed: bytes, context: bytes) -> bytes:
 
 
 def fingerprint(key: bytes, context: bytes) -> bytes:
-    """What a device publishes of a key that it may have to reveal: no second key has the same fingerprint."""
+    """Give what a device publishes of a key that it may have to reveal: no second key has the same fingerprint."""
     hashed = _begun(context).copy()
     hashed.update(_LENGTH.pack(len(key)) + key)
     return hashed.digest()[:FINGERPRINT_SIZE]
@@ -352,7 +352,7 @@ def fingerprint(key: bytes, context: bytes) -> bytes:
 
 @lru_cache(maxsize=4)
 def _begun(context: bytes) -> "hashlib._Hash":
-    """What all fingerprints of a turn begin with, hashed once: a server checks one for every pair."""
+    """Give what all fingerprints of a turn begin with, hashed once: a server checks one for every pair."""
     return hashlib.sha256(framed("fingerprint", context))
 
 
@@ -371,7 +371,7 @@ WRAPPED_SIZE = 1088
 
 @cache
 def available() -> bool:
-    """Whether the installed cryptography has ML-KEM-768: releases from 48 on do, over OpenSSL 3.5 or later."""
+    """Tell whether the installed cryptography has ML-KEM-768: releases from 48 on do, over OpenSSL 3.5 or later."""
     try:
         from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
@@ -382,7 +382,7 @@ def available() -> bool:
 
 
 def require_available() -> None:
-    """Nothing, or CH611 where ML-KEM-768 can't be had."""
+    """Raise CH611 where ML-KEM-768 can't be had."""
     if not available():
         raise TrustError(
             "CH611",
@@ -419,7 +419,7 @@ class HybridKey:
 
     @cached_property
     def public(self) -> bytes:
-        """What others need of it: the X25519 key, then the ML-KEM-768 key."""
+        """Give what others need of it: the X25519 key, then the ML-KEM-768 key."""
         return self._agreement.public_key().public_bytes_raw() + self._kem.public_key().public_bytes_raw()
 
     def wrap(self, peer: bytes) -> tuple[bytes, bytes]:
@@ -480,7 +480,7 @@ def _step(key: bytes, label: bytes) -> bytes:
 
 
 class Chains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a device's chains with its peers stand, all at the same turn; nothing before it follows from them.
+    """A device's chains with its peers, all at the same turn; nothing before it follows from them.
 
     `keys` holds for each peer the key of the round `following`, and that of `attempt` in the round before, behind it.
     """
@@ -526,7 +526,7 @@ class Chains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def pair_of_turn(own: str, peer: str, key: bytes) -> PairSecret:
-    """What two devices share in one turn, by the turn's key."""
+    """Give what two devices share in one turn, by the turn's key."""
     rising, falling, from_low, from_high = (_step(key, label) for label in _SEEDS)
     seals, opens = (from_low, from_high) if own < peer else (from_high, from_low)
     return PairSecret(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)

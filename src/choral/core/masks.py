@@ -171,7 +171,7 @@ class Stream:
 
 
 def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
-    """What a mask adds to the words from `start` on, without drawing those before them."""
+    """Give what a mask adds to the words from `start` on, without drawing those before them."""
     dtype = ring(bits)
     block, skipped = divmod(start * dtype.itemsize, BLOCK)
     counter = modes.CTR((2 + block).to_bytes(BLOCK, "big"))
@@ -249,7 +249,7 @@ class Graph:
 
 
 def check_degree(degree: int | None, size: int) -> None:
-    """Nothing, or CH200 for a number of neighbours that no circle of this size has."""
+    """Raise CH200 for a number of neighbours that no circle of this size has."""
     if degree is not None and not (0 < degree < size and degree % 2 == 0):
         raise PlanError(
             "CH200",
@@ -288,7 +288,7 @@ def failure_bits(cohort: int, degree: int, threshold: int, colluders: int, dropo
 
 
 def require_private(secure: SecureSum, cohort: int) -> None:
-    """Nothing, or a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph."""
+    """Raise a PlanError if a cohort of this size could be torn or exposed on the plan's sparse graph."""
     if secure.neighbours is None:
         return
     privacy, _ = failure_bits(

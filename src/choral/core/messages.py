@@ -54,7 +54,7 @@ class Turn(msgspec.Struct, array_like=True, frozen=True, order=True, forbid_unkn
 
     @property
     def asks(self) -> bool:
-        """Whether the turn is about a question, and not a round of training."""
+        """Tell whether the turn is about a question, and not a round of training."""
         return self.round >= QUESTIONS
 
 
@@ -229,7 +229,7 @@ class CloseEarly(_Message, frozen=True, tag=24):
 
     @property
     def says_why(self) -> bool:
-        """Whether a person can read anything in the reason."""
+        """Tell whether a person can read anything in the reason."""
         return any(letter.isalnum() for letter in self.reason.decode(errors="ignore"))
 
 
@@ -291,7 +291,7 @@ def _version(message: Message) -> int:
 
 
 def is_about_a_question(frame: Vector) -> bool:
-    """Whether a frame belongs to a question's turn, by its first bytes."""
+    """Tell whether a frame belongs to a question's turn, by its first bytes."""
     return bytes(memoryview(frame).cast("B")[:6]) == MAGIC + ASKING.to_bytes(2, "little")
 
 

@@ -93,19 +93,3 @@ class SumPrice:
                 fix="Ask for fewer cells or coarser bins, or give questions a larger epsilon.",
             )
         return SumNoise(factor=factor, scale=scale)
-
-
-def lost_in(noise: SumNoise, l2: float, noises: int = 1) -> Gaussian:
-    """Rule S8: what an answer with this noise costs where each opened sum has so many honest noises.
-
-    >>> lost_in(SumNoise(factor=512, scale=1449), 2**0.5).mu <= 0.5
-    True
-    """
-    if noise.scale < LEAST_SCALE:
-        raise PlanError(
-            "CH204",
-            f"rule S8 is proved for noise of at least {LEAST_SCALE:,} steps, not {noise.scale:,}.",
-            fix="Multiply the whole numbers and their noise.",
-        )
-    variance = noises * noise.scale**2 - SMOOTHING**2
-    return Gaussian(mu=noise.factor * l2 / math.sqrt(variance) * _ROUNDING, delta=FAILURE)

@@ -34,7 +34,7 @@ def fresh_secret(random: Random = os.urandom) -> bytes:
 
 
 def commitment(secret: bytes, context: bytes, id: str) -> bytes:
-    """What a device publishes of its self secret, so that wrong shares are noticed when it is opened."""
+    """Give what a device publishes of its self secret, so that wrong shares are noticed when it is opened."""
     return digest("commitment", context, id.encode(), secret)
 
 
@@ -57,7 +57,7 @@ def split(secret: bytes, threshold: int, points: Sequence[int], random: Random =
 
 
 def check_points(threshold: int, points: Sequence[int]) -> None:
-    """Nothing, or CH500 for points that can't hold shares."""
+    """Raise CH500 for points that can't hold shares."""
     if not 1 <= threshold <= len(points):
         raise SumError("CH500", f"a threshold of {threshold} for {len(points)} shares.")
     if len(set(points)) != len(points) or min(points) < 1 or max(points) > LARGEST_POINT:

@@ -39,7 +39,7 @@ REQUEST_HEAD, ANSWER_HEAD = REQUEST.size + SIGNATURE_BYTES, REPLY.size + SIGNATU
 
 
 def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
-    """What a device signs as it says that it is ready: a label, the turn and its ν.
+    """Give what a device signs as it says that it is ready: a label, the turn and its ν.
 
     Not the terms: a device that approved others must be able to say so, and masks are bound to them anyway.
     """
@@ -47,7 +47,7 @@ def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
 
 
 def refusal_fields(turn: Turn, code: str, cause: int | None) -> tuple[str, *tuple[bytes, ...]]:
-    """What a device signs as it refuses: a label, the turn, the code, and whose doing it was."""
+    """Give what a device signs as it refuses: a label, the turn, the code, and whose doing it was."""
     return (
         "refusal",
         _number(turn.round) + _number(turn.attempt),
@@ -72,20 +72,20 @@ def _number(value: int) -> bytes:
 
 
 def offer_fields(terms: bytes, turn: Turn, key: bytes) -> tuple[str, *tuple[bytes, ...]]:
-    """What a device signs as it offers a key: a label, the terms, the first turn that it is for, and the key."""
+    """Give what a device signs as it offers a key: a label, the terms, the first turn that it is for, and the key."""
     return "offer", terms, _of(turn), key
 
 
 class ChargeReceipt(Protocol):
-    """What a ledger returns once a charge is durable."""
+    """All that a ledger returns once a charge is durable."""
 
     @property
     def entries(self) -> int:
-        """How long the ledger is."""
+        """Tell how long the ledger is."""
 
     @property
     def seal(self) -> str:
-        """How it ends."""
+        """Tell how it ends."""
 
 
 # How many uploads of this run the ledger has paid for, and how the ledger ends now.
@@ -94,7 +94,7 @@ Account = Callable[[], tuple[int, ChargeReceipt]]
 
 @dataclass(frozen=True, kw_only=True)
 class Closing:
-    """What a device states when a run ends.
+    """All that a device states when a run ends.
 
     It knows by itself which run it took part in and with whom (`run`, `roster`), how many uploads its ledger has paid
     for (`paid`), and how that ledger ends (`receipt`, a commitment). It was handed the final parameters (`model`, their
@@ -119,13 +119,13 @@ class Closing:
         return identity.sign(SIGNED, *self.fields)
 
     def check(self, bundle: Bundle, signature: bytes) -> None:
-        """Nothing if this device signed the statement, else a TrustError."""
+        """Raise a TrustError unless this device signed the statement."""
         bundle.check(signature, SIGNED, *self.fields)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignedEnd:
-    """What a device keeps of the end that it signed: with the salt it can show which receipt it meant."""
+    """All that a device keeps of the end that it signed: with the salt it can show which receipt it meant."""
 
     closing: Closing
     signature: bytes

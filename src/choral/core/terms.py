@@ -1,4 +1,4 @@
-"""What both sides fix before the first round, and what one turn adds to it; every mask is bound to both."""
+"""All that both sides fix before the first round, and what one turn adds to it; every mask is bound to both."""
 
 import hashlib
 import json
@@ -84,12 +84,12 @@ class Lists:
     described: ClassVar[Mapping[str, str]] = {}  # in the digest of terms
 
     def check(self, terms: "Terms") -> None:
-        """Nothing, or CH204 for terms that do not go with such lists."""
+        """Raise CH204 for terms that do not go with such lists."""
         if not isinstance(terms.roster, Roster):
             raise PlanError("CH204", "a whole list is needed, and only a part of it is known.", fix="Use trees.")
 
     def roster_digest(self, roster: KnownRoster) -> bytes:
-        """What devices pin of a roster."""
+        """Give what devices pin of a roster."""
         return roster.digest
 
     def number_of(self, terms: "Terms", identity: Identity) -> int:
@@ -117,7 +117,7 @@ class Lists:
         return lambda number: tuple(terms.numbers[id] for id in drawn.neighbours(terms.ids[number]))
 
     def announced(self, terms: "Terms", turn: Turn, nonces: Mapping[int, bytes], model: Vector) -> Mapping[int, bytes]:
-        """What each device of a cohort is shown of it, with the model."""
+        """Give what each device of a cohort is shown of it, with the model."""
         omega = encode(Omega(turn=turn, terms=terms.digest, cohort=pack(nonces)), model)
         return dict.fromkeys(sorted(nonces), omega)
 
@@ -171,13 +171,13 @@ class Extension(Protocol):
 
     @property
     def opens(self) -> bool:
-        """Whether a device keeps the pair keys of its last turn, to show them."""
+        """Tell whether a device keeps the pair keys of its last turn, to show them."""
 
     def encoded(self, terms: "Terms", words: Words) -> object:
-        """What to keep of an encoded update before it is masked; it is handed to `masked`."""
+        """Give what to keep of an encoded update before it is masked; it is handed to `masked`."""
 
     def masked(self, kept: object, cohort: "Cohort", id: str, words: memoryview) -> object:
-        """What to keep of the turn, once the words are masked."""
+        """Give what to keep of the turn, once the words are masked."""
 
     def answer(self, message: Probe, watched: memoryview, live: Live, number: int) -> Message:
         """The answer to a probe of a turn under way, or CH605."""
@@ -236,7 +236,7 @@ class Terms:
 
     @property
     def enrolled(self) -> int:
-        """How many devices there are."""
+        """Tell how many devices there are."""
         return len(self.roster)
 
     @property
@@ -262,7 +262,7 @@ class Terms:
 
     @cached_property
     def digest(self) -> bytes:
-        """What both sides compare: a change of any number, key or version changes it."""
+        """Give what both sides compare: a change of any number, key or version changes it."""
         described = {
             "protocol": VERSION,
             "secure": self.secure.described,
@@ -289,7 +289,7 @@ class Terms:
 
     @cached_property
     def words(self) -> int:
-        """How many ring words a masked update has."""
+        """Tell how many ring words a masked update has."""
         return self.codec.length(self.parameters)
 
     @property
@@ -304,7 +304,7 @@ class Terms:
 
     @property
     def model_type(self) -> str:
-        """How the numbers of a model are written; a state as it is, so that all devices have the very same one."""
+        """Tell how the numbers of a model are written; a state as it is, so that all devices have the very same one."""
         return STATE_TYPE if self.question else MODEL_TYPE
 
     @property
@@ -363,7 +363,7 @@ class Cohort:
         return f"Cohort({self.turn}, {len(self)} devices)"
 
     def neighbours(self, number: int) -> tuple[int, ...]:
-        """Who shares a mask with this device, ascending."""
+        """The devices that share a mask with this one, ascending."""
         return self._graph(number)
 
     @cached_property
@@ -375,11 +375,11 @@ class Cohort:
         return self.terms.whole.bundles[number]
 
     def may_hold(self, numbers: Set[int]) -> bool:
-        """Whether all of these are in the cohort."""
+        """Tell whether all of these are in the cohort."""
         return numbers <= self.places.keys()
 
     def point(self, number: int) -> int:
-        """Where this device's shares lie on the polynomials: its place in the cohort, from 1."""
+        """The place where this device's shares lie on the polynomials: its place in the cohort, from 1."""
         return self.places[number] + 1
 
 

@@ -1,4 +1,4 @@
-"""What a device remembers: its keys, what it has pinned, its last turn and receipt. Round secrets never come here."""
+"""All that a device remembers: keys, what it has pinned, its last turn and receipt. Round secrets never come here."""
 
 import contextlib
 import hashlib
@@ -69,7 +69,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Store(Protocol):
-    """Where a vault's bytes lie; `write` returns only when they would survive a crash.
+    """The place where a vault's bytes lie; `write` returns only when they would survive a crash.
 
     `room` makes sure of space for so many bytes, and gives the `write` that uses it.
     """
@@ -87,7 +87,7 @@ class MemoryStore:
     data: bytes = field(default=b"", repr=False)
 
     def exists(self) -> bool:
-        """Whether anything was written."""
+        """Tell whether anything was written."""
         return bool(self.data)
 
     def read(self) -> bytes:
@@ -111,7 +111,7 @@ class FileStore:
     path: Path
 
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """Tell whether the file is there."""
         return self.path.exists()
 
     def read(self) -> bytes:
@@ -129,7 +129,7 @@ class FileStore:
 
     @contextlib.contextmanager
     def room(self, size: int) -> Iterator[Callable[[bytes], None]]:
-        """What writes up to so many bytes, for which there is room on the disk by now."""
+        """Give what writes up to so many bytes, for which there is room on the disk by now."""
         with self._or_refused(), sealed.room(self.path, size, mode=0o600) as put:
             yield put
 
@@ -168,7 +168,7 @@ class Vault:
 
     @property
     def sealed(self) -> bool:
-        """Whether a passphrase protects it."""
+        """Tell whether a passphrase protects it."""
         return self._key is not None
 
     @classmethod
@@ -237,7 +237,7 @@ class Vault:
             raise
 
     def opened_after(self, entries: int) -> int:
-        """How many turns count as opened after a charge that is the ledger's entry of this number.
+        """Tell how many turns count as opened after a charge that is the ledger's entry of this number.
 
         Where the ledger has charges that this vault does not know, an old copy was put back. It may have forgotten
         opened turns, so as many as there can be count as opened.

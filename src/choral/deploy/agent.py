@@ -38,7 +38,7 @@ from choral.core.messages import (
 from choral.core.signed import REQUEST_HEAD, Listener, SignedEnd, answered, signed_refusal
 from choral.core.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.deploy.certificates import check_dates
-from choral.deploy.home import AUTHORITY, LOG, NODE_KEY, Approval, Home, check_table, reserve_in
+from choral.deploy.home import AUTHORITY, FLOWER, LOG, NODE_KEY, Approval, Home, check_table, reserve_in
 from choral.deploy.ownership import keep
 from choral.record import QUESTIONS, SiteQuestion
 from choral.run.folder import append_line, now, receipt_text, tensors, unheard
@@ -50,11 +50,10 @@ if TYPE_CHECKING:
 CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of a connection, which a status shows
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits
 _MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
-LOOK = 1.0  # seconds between two looks at the processes of a run
+LOOK = 1.0  # seconds between two looks at the node and the socket
 EVERY = 30.0  # seconds between two looks
 SOON = 3.0  # the same once the study is over, since the server is about to end, and first while something is in the way
 RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
-FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
@@ -76,7 +75,7 @@ class LogLine(TypedDict):
 
 
 class Journal:
-    """What happened on a device, one JSON object per line: codes, turns and numbers, no value and no text of others."""
+    """It says what happened on a device, one JSON object per line: codes and numbers, no value, no text of others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -192,7 +191,7 @@ class Agent:
             self.journal.note(GREETED, waits=int(seconds))
 
     def _preparation(self, approval: Approval) -> Prepare:
-        """What this site does with questions: those that its study may ask, about the table that was approved."""
+        """It is what this site does with questions: those that its study may ask, about the table that was approved."""
         study = self.study
         if not study.job.ask.allowed:
             return _no_questions
@@ -241,11 +240,11 @@ class Agent:
             keep(self.home.model_path(self.study), tensors(parameters, {"format": "choral flat vector"}))
 
     def _charged(self) -> int:
-        """How many uploads of this run the ledger has paid for."""
+        """It says how many uploads of this run the ledger has paid for."""
         return self.ledger.balance.charges_of(self.study.run_name)
 
     def _paid(self) -> int:
-        """How many of them were in the passes over the approved table."""
+        """It says how many of them were in the passes over the approved table."""
         return self._charged() - self._since
 
     def train(self, model: NDArray[np.float32], round_number: int, attempt: int) -> NDArray[np.float32]:
@@ -302,12 +301,12 @@ class Agent:
 
 
 def _no_questions(_question: bytes) -> Prepared:
-    """What a device says whose study may ask nothing."""
+    """It is what a device says whose study may ask nothing."""
     raise TrustError("CH608", "the study that was approved here may ask nothing.", fix="The device drops out.")
 
 
 def answers(home: Home, *, timeout: float = 2.0) -> bool:
-    """Whether the home's agent is there."""
+    """It says whether the home's agent is there."""
     try:
         return local_socket.ask(home.socket, local_socket.HELLO, timeout=timeout) == home.joined.name.encode()
     except ChoralError:
@@ -408,9 +407,9 @@ def attend(
         stack.callback(listening.join)
         stack.callback(stop.set)
         listening.start()
-        children, connection = None, None
+        processes, connection = None, None
         if not agent_only:
-            from choral.backends.flower import processes, reach  # Flower is an extra
+            from choral.backends.flower import children, reach  # Flower is an extra
 
             address, authority = home.joined.server.address, home.path / AUTHORITY
 
@@ -425,9 +424,9 @@ def attend(
                 tell=tell,
                 over=lambda: home.finished(agent.study),
             )
-            children = stack.enter_context(processes.Children())
-            processes.connect(
-                children,
+            processes = stack.enter_context(children.Children())
+            children.connect(
+                processes,
                 home.path / FLOWER,
                 superlink=address,
                 authority=authority,
@@ -439,8 +438,8 @@ def attend(
         while not stop.wait(LOOK):
             if connection is not None and connection.finished.is_set():
                 break
-            if children is not None:
-                children.check()
+            if processes is not None:
+                processes.check()
             if not listening.is_alive():
                 raise next(
                     iter(closed), DeploymentError("CH900", "the agent's socket has closed.", fix="Start it again.")

@@ -86,7 +86,7 @@ def approve(
     register: "Register | None" = None,
     written: Format = OPEN,
 ) -> SimpleNamespace:
-    """What the study would cost and send, recorded if wanted, for who has no screen to wait at."""
+    """It is what the study would cost and send, recorded if wanted, for who has no screen to wait at."""
     shown = propose(home, study_file, policy, data, passphrase=passphrase, register=register, written=written)
     if record:
         accept(home, shown, passphrase=passphrase)
@@ -105,7 +105,7 @@ def propose(
     compared: bool = False,
     spare: bool = False,
 ) -> ProposedStudy:
-    """What the study would cost and send, after one round of training that stays here; nothing is approved by it.
+    """It is what the study would cost and send, after one round of training that stays here; nothing is approved by it.
 
     With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
     With `compared`, the study must be the one that was read here last, whose number the others were given (CH614).
@@ -170,7 +170,7 @@ def _holder(home: Home, vault: Vault) -> "Holder":
 
 
 def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code: Code | None) -> SimpleNamespace:
-    """What an approval would mean, in numbers and names, as machines and people are shown it; it stays at the site."""
+    """An approval would mean this, in numbers and names, as machines and people are shown it; it stays here."""
     planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
     cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
     if cost > limit * SLACK:
@@ -239,7 +239,7 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
 
 
 def _check_spare(home: Home, study: Agreement, policy: Policy, held: Holdings) -> None:
-    """Nothing, or CH413 where the limits have no room for attempts that fail."""
+    """It raises CH413 where the limits have no room for attempts that fail."""
     balance = balance_under(policy.budget, policy.epsilon_sum, home.ledger_path, device=home.joined.name)
     reserve_in(balance, study, held.costs, began=home.passes_began(study, held, balance.charges))
     check_spare(balance, study, held.costs, home.ledger_path)
@@ -275,7 +275,7 @@ def balance_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, dev
 
 
 def check_spare(balance: Balance, study: Agreement, costs: Costs, ledger: Path) -> None:
-    """Nothing, or CH413 where limits pay for the planned rounds of a new study and for too few attempts that fail.
+    """It raises CH413 where limits pay for the planned rounds of a new study and for too few attempts that fail.
 
     `balance` has reserved the study by now; `ledger` is the file that it was read from.
     """
@@ -303,7 +303,7 @@ def check_spare(balance: Balance, study: Agreement, costs: Costs, ledger: Path) 
 
 
 def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> str:
-    """What the approval screen says of the cap; `terms` are δ, adjacency, rule and adversary.
+    """It is what the approval screen says of the cap; `terms` are δ, adjacency, rule and adversary.
 
     >>> print(cap_in_words(planned=13, uploads=17, epsilon=2.3, terms="δ = 1e-05, …")[:76])
     at most 17 uploads (4 more than planned, for attempts that fail), so at most
@@ -315,7 +315,7 @@ def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> s
 
 
 def asks_in_words(study: Agreement, costs: Costs, delta: float, struck: Collection[str] = ()) -> str:
-    """What the approval screen says of questions; empty where the study may ask none."""
+    """It is what the approval screen says of questions; empty where the study may ask none."""
     if costs.questions is None:
         return ""
     terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster)).without(struck)
@@ -351,7 +351,7 @@ class Register:
         self.path, self.second_home = _state_folder() / TABLES, second_home
 
     def check(self, table: str, holder: Holder) -> None:
-        """Nothing, or CH314 where another home has approved the table with this digest, unless a second is wanted."""
+        """It raises CH314 where another home has approved the table with this digest, unless a second is wanted."""
         others = (known for known in self._tables().get(table, ()) if known.identity != holder.identity)
         if not self.second_home and (other := next(others, None)) is not None:
             raise TableError(
@@ -383,7 +383,7 @@ class Register:
 
 
 def _state_folder() -> Path:
-    """Where this user's programs keep what they remember, by the XDG base directory specification."""
+    """It is where this user's programs keep what they remember, by the XDG base directory specification."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "choral"
 
 
@@ -451,7 +451,7 @@ def drawn_for(home: Path, device: str, study: Agreement) -> DrawnNumber:
 
 
 def require_compared(home: Path, study: Agreement) -> None:
-    """Nothing, or CH614 for a study whose number this site has never shown: nobody can have compared it."""
+    """It raises CH614 for a study whose number this site has never shown: nobody can have compared it."""
     if (home / NUMBERS).exists() and _drawn_number(home / NUMBERS).study == study.digest.hex():
         return
     raise TrustError(

@@ -34,7 +34,7 @@ WAITING, LAST = "waiting", "asked.json"  # the questions that nobody has asked y
 
 
 def ask_terms(study: Agreement) -> AskTerms:
-    """What the study may ask, as the server and every site compute it."""
+    """It is what the study may ask, as the server and every site compute it."""
     return AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
 
 
@@ -78,7 +78,7 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
 
 
 def plan(folder: Path, study: Agreement, question: Question) -> PlannedQuestion:
-    """What it would cost to ask all sites, and how wide the interval would be if each had as many rows as the plan."""
+    """It plans the cost of asking all sites, and the width of the interval if each has as many rows as the plan."""
     devices, question = len(study.roster), _completed(study, question)
     rows, delta = study.plan.rows * devices, study.job.privacy.delta
     return planned(question, ask_terms(study), AnswerRegister(folder), rows=rows, devices=devices, delta=delta)
@@ -90,7 +90,7 @@ def _completed(study: Agreement, question: Question) -> Question:
 
 
 def _require_room(checked: CheckedQuestion) -> None:
-    """Nothing, or CH204 for an answer that is longer than what sites and transports take."""
+    """It raises CH204 for an answer that is longer than what sites and transports take."""
     if checked.length > LONGEST_ANSWER - CHECKS:
         raise PlanError(
             "CH204",
@@ -145,7 +145,7 @@ class WaitingQuestions:
         keep_model(self.folder, made, self._measured(made))
 
     def _measured(self, made: MadeModel) -> dict[str, float]:
-        """What a model reaches on the public rows; nothing where they lack a column of it."""
+        """It is what a model reaches on the public rows; nothing where they lack a column of it."""
         try:
             return {} if self.public is None else measured(made.model, self.public)
         except TableError:

@@ -122,7 +122,7 @@ def host_of(address: str) -> str:
 
 
 def check_dates(*certificates: str) -> None:
-    """Nothing, or CH906: by this machine's clock one of these certificates is not valid yet, or no more.
+    """It raises CH906: by this machine's clock one of these certificates is not valid yet, or no more.
 
     >>> check_dates(new_authority("trial").certificate)
     """
@@ -160,7 +160,7 @@ def sign(key: str, text: bytes) -> bytes:
 
 
 def check_signature(certificate: str, signature: bytes, text: bytes) -> None:
-    """Nothing if the owner of this certificate signed the text, else CH606."""
+    """It raises unless the owner of this certificate signed the text, else CH606."""
     public = _parsed(certificate).public_key()
     try:
         if isinstance(public, ec.EllipticCurvePublicKey):

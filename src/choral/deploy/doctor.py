@@ -1,4 +1,4 @@
-"""What a site checks before its first round, and what to say to whoever can change it: IT or the coordinator."""
+"""It is what a site checks before its first round, and what to say to whoever can change it: IT or the coordinator."""
 
 import shutil
 import socket

@@ -219,7 +219,7 @@ def excluded_by(study: Path, agreement: Agreement) -> frozenset[str]:
 
 
 def _text(agreement: Agreement, decision: Decision) -> bytes:
-    """What is signed: the study, the device, what was decided, why, on which answers, and when."""
+    """It is what is signed: the study, the device, what was decided, why, on which answers, and when."""
     word = "exclude" if decision.excluded else "readmit"
     fields = (decision.device, word, decision.because, decision.answers or "", decision.at)
     return framed("decision", agreement.digest, *(text.encode() for text in fields))

@@ -129,19 +129,20 @@ def _installed(module: str) -> Path | None:
 
 
 def _installed_at() -> list[str]:
-    """Where packages are installed: neither the current folder nor what PYTHONPATH names."""
+    """It is where packages are installed: neither the current folder nor what PYTHONPATH names."""
     return [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
 
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 AUTHORITY, RECEIPTS, EMBEDDINGS = "authority.pem", "receipts", "embeddings"
+FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 T = TypeVar("T")
 
 DELTA, CROWD = 1e-5, 2
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a coordinator sends out: where the server is, the certificate by which sites know it, and its key."""
+    """It is what a coordinator sends out: where the server is, the certificate by which sites know it, and its key."""
 
     format: int
     name: str
@@ -169,7 +170,7 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this device is, and the server that it knows from its invitation."""
+    """It says who this device is, and the server that it knows from its invitation."""
 
     name: str
     node: str
@@ -178,7 +179,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the owner of the data agrees to, whatever a server proposes."""
+    """It is what the owner of the data agrees to, whatever a server proposes."""
 
     epsilon: float
     epsilon_sum: float | None = None  # the limit against a server that sees only sums, where the owner sets one
@@ -212,7 +213,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Code.located(kind, Path(file).expanduser() if file else None)
 
     def check(self, study: Agreement) -> None:
-        """Nothing, or CH603 with what is weaker than this policy; no code of the study's model has run by then."""
+        """It raises CH603 with what is weaker than this policy; no code of the study's model has run by then."""
         kind, secure = study.job.model_kind, study.secure
         if kind not in (*BUILT_IN, *self._files):
             raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}=FILE, once you have read it")
@@ -249,7 +250,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
     def check_keys(self, study: Agreement) -> None:
-        """Nothing, or CH610 for a study with weaker keys than its cards offer, or than the owner allows.
+        """It raises CH610 for a study with weaker keys than its cards offer, or than the owner allows.
 
         The cards are signed by the devices, so no server can make a study look as if it could not have better ones.
         """
@@ -322,7 +323,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def passes_began(run: str, charges: Iterable[Charge], since: int | None) -> int:
-    """How many charges of a run came before the passes over the table; `since` is known of the same table only.
+    """It says how many charges of a run came before the passes over the table; `since` is known of the same table only.
 
     With another table, or where nobody knows which one it was, a new pass begins and is charged from its first step:
     the rows may hold the same people in another order.
@@ -334,7 +335,7 @@ def passes_began(run: str, charges: Iterable[Charge], since: int | None) -> int:
 
 
 def check_table(found: str, approved: str, *, data: Path) -> None:
-    """Nothing, or CH313 where the table is not the approved one, by the digests of what is read of both.
+    """It raises CH313 where the table is not the approved one, by the digests of what is read of both.
 
     >>> check_table("ab12", "ab12", data=Path("site.csv"))
     """
@@ -379,7 +380,7 @@ class KeepingEncoder(Encoder):
         return made
 
     def path_for(self, table: Table) -> Path:
-        """Where the embeddings of a table are kept, by the digests of all that they follow from."""
+        """It is where the embeddings of a table are kept, by the digests of all that they follow from."""
         key = "\n".join((_FORM, table.digest(self.reads), repr(table.written), self.sha256, repr(self.inputs)))
         return self.home / EMBEDDINGS / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
 
@@ -415,7 +416,7 @@ def reserve_in(
 def _missing(
     balance: Balance, study: Agreement, costs: Costs, *, began: int, needed: bool, most: int | None
 ) -> Reservation | None:
-    """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
+    """It is what is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
     planned, made = rounds_each(study.plan), balance.charges_of(study.run_name)
     most = most_uploads(planned) if most is None else most
     if made >= most:
@@ -441,7 +442,7 @@ def _missing(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Holdings:
-    """What a device holds for one study: its rows, ready to train on, what rounds cost it, and its table's digest."""
+    """A device holds this for one study: its rows, ready to train on, what rounds cost, and its table's digest."""
 
     trainer: LocalTraining | OnceTraining
     costs: Costs
@@ -465,15 +466,13 @@ class Home:
         *,
         passphrase: str | None = None,
         again: bool = False,
-        plain: bool = False,
     ) -> Self:
         """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server.
 
-        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on. A `plain` card
-        is one that choral 0.1 can read.
+        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on.
         """
         home = cls(path)
-        offers = (HYBRID,) if available() and not plain else ()
+        offers = (HYBRID,) if available() else ()
         _ = invitation.fingerprint
         check_ways(path)
         if (path / JOINED).exists():
@@ -510,7 +509,7 @@ class Home:
         return public
 
     def _check_goes_on(self, name: str, passphrase: str | None) -> None:
-        """Nothing, or why a join can't go on with the keys that are here: no second identity takes their place."""
+        """It refuses to go on with a join by other keys than are here: no second identity takes their place."""
         vault = self.vault(passphrase)
         if vault.memory.id != name:
             raise StorageError(
@@ -529,7 +528,7 @@ class Home:
 
     @property
     def joined(self) -> Joined:
-        """Who this device is; CH802 where nobody has joined."""
+        """It says who this device is; CH802 where nobody has joined."""
         if not (self.path / JOINED).exists():
             raise StorageError(
                 "CH802", "is no home of a device.", where=str(self.path), fix="choral device join INVITATION makes one."
@@ -538,7 +537,7 @@ class Home:
 
     @property
     def approval(self) -> Approval:
-        """What the owner approved, or CH603."""
+        """It is what the owner approved, or CH603."""
         if not self.has_approved:
             raise TrustError(
                 "CH603", "no study is approved here.", where=str(self.path), fix="choral device approve STUDY …"
@@ -547,7 +546,7 @@ class Home:
 
     @property
     def has_approved(self) -> bool:
-        """Whether a study was approved here; `approved` checks whether that still holds."""
+        """It says whether a study was approved here; `approved` checks whether that still holds."""
         return (self.path / APPROVAL).exists()
 
     @property
@@ -557,19 +556,19 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """Where the agent listens."""
+        """It is where the agent listens."""
         return self.path / SOCKET
 
     def receipt_path(self, study: Agreement) -> Path:
-        """Where this site keeps what it signed at the end of a study's run."""
+        """It is where this site keeps what it signed at the end of a study's run."""
         return self.path / RECEIPTS / f"{study.file.run}.json"
 
     def model_path(self, study: Agreement) -> Path:
-        """Where this site keeps the final model of a study's run, as it signed it."""
+        """It is where this site keeps the final model of a study's run, as it signed it."""
         return self.path / "models" / f"{study.file.run}.safetensors"
 
     def finished(self, study: Agreement) -> bool:
-        """Whether this site has signed the end of the study's run."""
+        """It says whether this site has signed the end of the study's run."""
         return self.receipt_path(study).exists()
 
     def early_end(self, study: Agreement) -> str:
@@ -606,7 +605,7 @@ class Home:
         keep_json(self.path / JOINED, msgspec.structs.replace(joined, node=self.fresh_node_key(), offers=offers))
 
     def card(self, passphrase: str | None = None) -> Enrolled:
-        """What the coordinator needs of this device; all of it is public."""
+        """It is what the coordinator needs of this device; all of it is public."""
         return self.card_of(self.vault(passphrase).memory)
 
     def card_of(self, memory: Memory) -> Enrolled:
@@ -615,7 +614,7 @@ class Home:
         return Enrolled.of(Identity(memory.id, memory.secret, joined.offers), joined.node)
 
     def check_known(self, study: Agreement, vault: Vault) -> None:
-        """Nothing, or CH601: the study names another server than the invitation, or other keys than this device has."""
+        """It raises CH601: the study names another server than the invitation, or other keys than this device has."""
         joined = self.joined
         server = (study.file.address, study.file.certificate, study.file.server_key)
         if server != (joined.server.address, joined.server.certificate, joined.server.server_key):
@@ -677,7 +676,7 @@ class Home:
         return ledger
 
     def passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
-        """How many charges of a study came before the passes over this table."""
+        """It says how many charges of a study came before the passes over this table."""
         known = self.approval if self.has_approved else None
         goes_on = known is not None and (known.study, known.table) == (study.digest.hex(), held.table)
         return passes_began(study.run_name, charges, known.since if known is not None and goes_on else None)
@@ -699,14 +698,14 @@ class Home:
         return trusting(study, approval.code, KeepingEncoder.at(self.path, study, approval.policy)), approval
 
     def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
-        """What the device holds for its approved study; any other table than the approved one is refused (CH313)."""
+        """The device holds this for its approved study; any other table than the approved one is refused (CH313)."""
         held = self.holdings(study, approval.policy, Path(approval.data), vault, approval.written)
         check_table(held.table, approval.table, data=Path(approval.data))
         return held
 
 
 def receipt_of(vault: Vault) -> Receipt | None:
-    """What the vault knows of its ledger: how long it was and how it ended, when last charged."""
+    """It is what the vault knows of its ledger: how long it was and how it ended, when last charged."""
     known = vault.memory.receipt
     return None if known is None else Receipt(entries=known[0], seal=known[1])
 

@@ -57,13 +57,13 @@ _DEMO = {
 
 
 class SiteSpent(Spent, frozen=True, kw_only=True):
-    """What a site has spent by its own ledger, and in how many rounds."""
+    """It is what a site has spent by its own ledger, and in how many rounds."""
 
     charges: int
 
 
 class LocalResult(Record, frozen=True, kw_only=True):
-    """What a deployment on one machine came to; `choral deploy --local --json` prints it."""
+    """It is what a deployment on one machine came to; `choral deploy --local --json` prints it."""
 
     ALWAYS: ClassVar[frozenset[str]] = frozenset({"engine", "kept"})
 
@@ -121,7 +121,7 @@ class LocalDeployment:
             approve(home, self.study_folder / STUDY, policy, table, record=True)
 
     def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:
-        """Where the run stands, each time that this changes, until its end; every process has ended by then.
+        """It is where the run stands, each time that this changes, until its end; every process has ended by then.
 
         Only the simulation engine asks whether root is meant: with the other, nobody else can reach anything here.
         """
@@ -162,7 +162,7 @@ class LocalDeployment:
             time.sleep(0.2)
 
     def result(self, *, kept: Path | None = None) -> LocalResult:
-        """What the run came to, by the server's record and the sites' own ledgers, and where its files are kept."""
+        """The run came to this, by the server's record and the sites' own ledgers, with the place of its files."""
         record = read_run(run_folder(self.study_folder, self.agreement).path)
         names = self.agreement.terms.ids
         ends = [line.seconds for line in record.rounds]  # since the run began, its wait for the sites included

@@ -15,7 +15,7 @@ _WRITE, _READ_OR_WRITE = 0o022, 0o066
 
 
 def check_owner(folder: Path) -> None:
-    """Nothing, or CH801 for a folder of another user, who could read and replace whatever is put there.
+    """It raises CH801 for a folder of another user, who could read and replace whatever is put there.
 
     On Windows the folder must lie in the user's profile, which others can't open unless somebody has allowed it.
     """
@@ -32,7 +32,7 @@ def check_owner(folder: Path) -> None:
 
 
 def check_ways(folder: Path) -> None:
-    """Nothing, or CH618 where other users may write into a folder, or put another one in its place.
+    """It raises CH618 where other users may write into a folder, or put another one in its place.
 
     Each folder on the way counts, with links and without: whoever may rename one of them exchanges all below it. The
     sticky bit keeps others from that, and not from putting files in.
@@ -53,7 +53,7 @@ def check_ways(folder: Path) -> None:
 
 
 def check_secret(file: Path) -> None:
-    """Nothing, or CH618 for a file with a secret that other users may read or change."""
+    """It raises CH618 for a file with a secret that other users may read or change."""
     if not UNIX or not file.is_file():  # a pipe is nobody else's; what is not there is refused where it is read
         return
     if _others_may(file.stat(), _READ_OR_WRITE):
@@ -66,13 +66,13 @@ def check_secret(file: Path) -> None:
 
 
 def _others_may(found: os.stat_result, rights: int) -> bool:
-    """Whether a mode gives one of these rights to others than its owner; a group of this user alone is no other."""
+    """It says whether a mode gives others one of these rights; a group of this user alone is no other."""
     mode = found.st_mode & rights
     return bool(mode & 0o007) or (bool(mode & 0o070) and not _is_of_one_user(found.st_gid))
 
 
 def _is_of_one_user(group: int) -> bool:
-    """Whether a group has this user alone, as many systems make one for each user, or is that of root."""
+    """It says whether a group has this user alone, as many systems make one for each user, or is that of root."""
     import grp
     import pwd
 
@@ -86,7 +86,7 @@ def _is_of_one_user(group: int) -> bool:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether the mode of a folder lets other users in; on Windows its place answers for that.
+    """It says whether the mode of a folder lets other users in; on Windows its place answers for that.
 
     >>> import tempfile
     >>> is_open_to_others(Path(tempfile.mkdtemp()))

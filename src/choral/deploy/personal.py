@@ -29,7 +29,7 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OwnModel:
-    """What a site sees of its personal model; `standings` is empty without validation rows."""
+    """It is what a site sees of its personal model; `standings` is empty without validation rows."""
 
     device: str
     study: str
@@ -117,7 +117,7 @@ def make_personal(
 def predictor(
     home: Home, *, personal: bool = False, model: Path | None = None, passphrase: str | None = None
 ) -> tuple[TrainedModel, Agreement]:
-    """What predicts at this site, the shared model or its personal one, and the study whose columns it reads."""
+    """It is what predicts at this site, the shared model or its personal one, and the study whose columns it reads."""
     study, _ = home.approved(home.vault(passphrase))
     if not personal:
         return _trained(study, shared_model(home, study, model)), study

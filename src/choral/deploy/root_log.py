@@ -77,7 +77,7 @@ class RootLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {Turn(number, attempt): root for number, attempt, root in self.roots}
 
     def check(self, own: "RootLog") -> None:
-        """Nothing if the file is of an enrolled device and signed by it, by what this site knows; else a TrustError."""
+        """It raises a TrustError unless the file is signed by an enrolled device, by what this site knows."""
         if (self.roster, self.enrolled) != (own.roster, own.enrolled):
             raise TrustError(
                 "CH601",

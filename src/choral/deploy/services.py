@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from choral.config import read_text
 from choral.core.errors import DeploymentError
 from choral.core.keys import require_available
-from choral.deploy.agent import FLOWER, LOOK
 from choral.deploy.certificates import check_dates, host_of, speaks_with
 from choral.deploy.enrolment import CERTIFICATE, KEY, SPEAKS
-from choral.deploy.home import AUTHORITY
+from choral.deploy.home import AUTHORITY, FLOWER
 from choral.deploy.ownership import UNIX, keep
 from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.record import STUDY
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
 
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
 _ROOT = 0  # the user's number
+LOOK = 1.0  # seconds between two looks at the state of a run
 GLANCE = 0.2  # the same at what its folder says: a round may take less than a second
 
 
 def check_user(user: int, *, as_root: bool) -> None:
-    """Nothing, or CH907 where a server would have the rights of root without having been given them on purpose.
+    """It raises CH907 where a server would have the rights of root without having been given them on purpose.
 
     >>> check_user(1000, as_root=False)
     """
@@ -54,7 +54,7 @@ def _user() -> int:
 
 
 def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
-    """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
+    """It is where the study's run stands, each time that this changes, until it has ended; stops what it started."""
     user, study = _user(), Agreement.read(folder / STUDY)
     check_user(user, as_root=as_root)  # after a look whether there is a study: who runs it matters for one that is
     require_unfinished(run_folder(folder, study))
@@ -131,7 +131,7 @@ def _ended(folder: Path, study: Agreement) -> StudyStatus:
 
 
 def listens_at(address: str) -> str:
-    """Where a server listens that sites reach at this address: everywhere, unless it is this machine's own.
+    """It is where a server listens that sites reach at this address: everywhere, unless it is this machine's own.
 
     >>> listens_at("fl.example.org:9092"), listens_at("127.0.0.1:9092")
     ('0.0.0.0:9092', '127.0.0.1:9092')

@@ -32,11 +32,10 @@ from choral.core.messages import (
 )
 from choral.core.signed import Closing
 from choral.core.terms import MOST_CHARGED, Terms
-from choral.deploy.agent import FLOWER
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS, excluded_by, public_table, with_public_test
-from choral.deploy.enrolment import keep_test as keep_test
+from choral.deploy.home import FLOWER
 from choral.deploy.ownership import private
 from choral.record import STUDY, About, Outcome, RoundLine, Signer, converted, joined_rounds, read_json, read_run
 from choral.record.description import KindName
@@ -61,7 +60,7 @@ from choral.server.speaker import Speaker
 
 
 class Presence(TypedDict):
-    """Who was connected when the server last looked, and when it last saw each of the others."""
+    """It says who was connected when the server last looked, and when it last saw each of the others."""
 
     connected: list[str]
     last_seen: dict[str, str]
@@ -88,7 +87,7 @@ class ServerState(TypedDict, total=False):
 
 
 class ConnectedSites:
-    """What a server has seen of its sites since it was started."""
+    """It is what a server has seen of its sites since it was started."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -110,14 +109,14 @@ class ConnectedSites:
 
     @property
     def now(self) -> Presence:
-        """What was seen last."""
+        """It is what was seen last."""
         return Presence(connected=list(self._connected), last_seen=dict(self._last))
 
 
 def standing(
     name: str, presence: Presence, refused: Mapping[str, str], excluded: Iterable[str], why: Mapping[str, str]
 ) -> str:
-    """Whether a site is connected, and if not why, as far as a server can know.
+    """It says whether a site is connected, and if not why, as far as a server can know.
 
     >>> seen = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"})
     >>> standing("hill", seen, {}, (), {}), standing("lake", seen, {}, (), {"lake": "CH905"})
@@ -158,7 +157,7 @@ def seconds_from_now(seconds: float) -> str:
 
 
 def countdown(until: str, *, now: datetime | None = None) -> str:
-    """How long is left until a moment, in the unit that people would use.
+    """It says how long is left until a moment, in the unit that people would use.
 
     >>> noon = datetime(2026, 11, 18, 12, tzinfo=UTC)
     >>> countdown("2026-11-18T12:41:10+00:00", now=noon), countdown("2026-11-18T11:59:00+00:00", now=noon)
@@ -185,7 +184,7 @@ class KeyAgreements:
         self._calls = 0
 
     def needed(self, here: frozenset[int]) -> bool:
-        """Whether somebody here has no keys; who has been left out twice is no reason any more, until a restart."""
+        """Somebody here has no keys; who has been left out twice is no reason any more, until a restart."""
         return any(self._left_out[number] < MOST_AGREEMENTS for number in here - self.wire.agreed)
 
     def make(self, here: frozenset[int], round_number: int) -> None:
@@ -217,7 +216,7 @@ LASTING = frozenset(
 
 
 class StudyStatus(ServerState, total=False):
-    """Where a study stands; `choral server status --json` prints it."""
+    """It is where a study stands; `choral server status --json` prints it."""
 
     study: str
     devices: list[str]
@@ -307,12 +306,12 @@ class Deployed(Place):
 
     @property
     def hold_out(self) -> str:
-        """Which rows are not trained on: public ones, if the coordinator has any."""
+        """It says which rows are not trained on: public ones, if the coordinator has any."""
         tested_on = len(self.study.split.test.labels)
         return "all rows of a site are trained on" + (f"; tested on {tested_on:,} public rows" if tested_on else "")
 
     def described(self, about: About) -> About:
-        """What is run, with the digest that every site approved, and the rows that the plan is for."""
+        """It is what is run, with the digest that every site approved, and the rows that the plan is for."""
         data = msgspec.structs.replace(about.data, rows=int(self.study.rows.sum()))
         return msgspec.structs.replace(about, study=self.agreement.digest.hex(), data=data)
 
@@ -330,7 +329,7 @@ class Deployed(Place):
         yield attempt
 
     def out_of_attempts(self) -> str:
-        """Why the round under way can't be tried any more: it cost a device all the attempts that one pays for."""
+        """It says why no attempt is left in this round: it cost a device all those that one pays for."""
         if max(Counter(self.lost).values(), default=0) < MOST_CHARGED:
             return ""
         return f"passed over: {MOST_CHARGED} attempts were charged, and no device pays for more."
@@ -338,7 +337,7 @@ class Deployed(Place):
     # The rounds
 
     def may_join(self) -> NDArray[np.bool_]:
-        """Who can be called now: connected, and has not refused permanently. Waits while too few are connected."""
+        """It finds who is connected and has not refused permanently, and waits while they are too few."""
         excluded = excluded_by(self.folder, self.agreement)
         self.out = {number for number, name in enumerate(self.names) if name in excluded} | self.gone.keys()
         left = [number for number in range(len(self.names)) if number not in self.out]
@@ -363,7 +362,7 @@ class Deployed(Place):
         return np.isin(np.arange(len(self.names)), list(here))
 
     def _with_keys(self, here: frozenset[int]) -> frozenset[int]:
-        """Who of them shares keys; if somebody came who has none, all of them agree on new ones first."""
+        """It says who of them shares keys; if somebody came who has none, all of them agree on new ones first."""
         if self.terms.hybrid and self.agreements.needed(here):
             self._state("agreeing on keys")
             try:
@@ -445,7 +444,7 @@ class Deployed(Place):
 
     @property
     def stopped(self) -> bool:
-        """Whether the coordinator has asked for an end, or the sites were asked to sign it: they take no turn after."""
+        """The coordinator has asked for an end, or sites were asked to sign it: they take no turn after."""
         return (self.run_folder.path / STOP).exists() or closing_reason(self.run_folder.path) is not None
 
     def noted(self, line: RoundLine, before: Sequence[RoundLine]) -> RoundLine:  # noqa: ARG002 - sites keep the ledgers
@@ -461,7 +460,7 @@ class Deployed(Place):
     # The end
 
     def why(self, *, chosen: bool) -> str:  # noqa: ARG002 - whoever may have looked, this is what happened
-        """Why the run ends early: the coordinator has stopped it, or too few devices go on."""
+        """It says why the run ends early: the coordinator has stopped it, or too few devices go on."""
         if self.stopped:
             return "the coordinator stopped it"
         refused = ", ".join(f"{name} {code}" for name, code in self._named(self.gone).items())
@@ -557,7 +556,7 @@ def run_folder(folder: Path, study: Agreement) -> RunFolder:
 
 
 def require_unfinished(folder: RunFolder) -> None:
-    """Nothing, or CH800 for a run that has its result."""
+    """It raises CH800 for a run that has its result."""
     if (folder.path / "result.json").exists():
         raise StorageError(
             "CH800", "is finished.", where=str(folder.path), fix="Enrol again for another run: choral server enrol."
@@ -565,7 +564,7 @@ def require_unfinished(folder: RunFolder) -> None:
 
 
 def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
-    """Where a study stands: its round, who took part, who refused by which code, and the time left."""
+    """It is where a study stands: its round, who took part, who refused by which code, and the time left."""
     study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
     late = dict.fromkeys(with_wrong_clocks(folder, study), _CLOCK)
@@ -626,7 +625,7 @@ def mark_closing(folder: Path, why: str) -> None:
 
 
 def closing_reason(folder: Path) -> str | None:
-    """Why the run is over, if its sites may have been asked to sign."""
+    """It says why the run is over, if its sites may have been asked to sign."""
     path = folder / CLOSING
     return str(read_json(path)["why"]) if path.exists() else None
 

@@ -35,7 +35,7 @@ class Approved(Record, frozen=True, kw_only=True):
 
 
 class SiteLedger(Record, frozen=True, kw_only=True):
-    """What a status shows of the ledger's statement."""
+    """It is what a status shows of the ledger's statement."""
 
     limit: LedgerLimit
     spent: Spent
@@ -44,7 +44,7 @@ class SiteLedger(Record, frozen=True, kw_only=True):
 
 
 class SiteStatus(Record, frozen=True, kw_only=True):
-    """Where a site stands; `choral device status --json` prints it."""
+    """It is where a site stands; `choral device status --json` prints it."""
 
     ALWAYS: ClassVar[frozenset[str]] = frozenset({"server_waits_until"})
 
@@ -65,7 +65,7 @@ class SiteStatus(Record, frozen=True, kw_only=True):
 
 
 def status(home: Home) -> SiteStatus:
-    """Where this site stands now, by its files and by whether its agent answers."""
+    """It is where this site stands now, by its files and by whether its agent answers."""
     running, approval = answers(home), None
     try:
         approval = home.approval
@@ -108,7 +108,7 @@ def _ledger(home: Home) -> SiteLedger | None:
 
 
 def _server_waits_until(lines: Sequence[LogLine], *, since: str) -> str | None:
-    """When the server that has last called gives up waiting for other sites, by this machine's clock."""
+    """It says when the server that has last called gives up waiting for other sites, by this machine's clock."""
     greeted = next((line for line in lines if line["event"] == GREETED and line["at"] >= since), None)
     if greeted is None:
         return None
@@ -116,7 +116,7 @@ def _server_waits_until(lines: Sequence[LogLine], *, since: str) -> str | None:
 
 
 def _progress(home: Home, approved: Approved | None, lines: Sequence[LogLine]) -> tuple[bool, str | None]:
-    """Whether the approved study is over here, and since when the site waits for its first round."""
+    """It says whether the approved study is over here, and since when the site waits for its first round."""
     if approved is None:
         return False, None
     study = Agreement.read(home.path / STUDY)
@@ -242,7 +242,7 @@ PAGE = "result.html"
 
 
 def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
-    """What this site has of its approved study, every part checked against the others; CH802 before it has signed."""
+    """A site has this of its approved study, every part checked against the others; CH802 before it has signed."""
     study, approval = home.approved(home.vault(passphrase))
     path = home.receipt_path(study)
     if not home.finished(study):

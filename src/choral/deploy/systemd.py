@@ -62,7 +62,7 @@ class Service:
         return f"IPAddressDeny=any\nIPAddressAllow=localhost {number}\n"
 
     def install(self, *, user: bool = False) -> Path:
-        """Where the unit now lies, written at once; one that says something else is left alone (CH800)."""
+        """It is where the unit now lies, written at once; one that says something else is left alone (CH800)."""
         path, text = (_user_units() if user else SYSTEM_UNITS) / self.file, self.unit(user=user)
         fix = "Check the folder." if user else "Do it as root, or with --user for a service of your user."
         try:
@@ -82,7 +82,7 @@ class Service:
         return path
 
     def start_lines(self, *, user: bool = False) -> tuple[str, str]:
-        """What to type next, to have it run now and after every start of the machine.
+        """It is what to type next, to have it run now and after every start of the machine.
 
         >>> Service(name="a", description="", command=(), folder=Path("/x")).start_lines(user=True)
         ('systemctl --user daemon-reload', 'systemctl --user enable --now a.service')

@@ -10,7 +10,7 @@ from choral.accounting.reserves import most_draws, spendable
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, adjacency_of
-from choral.core.mechanisms import PARTITION, POISSON, Mechanism, mechanism_of
+from choral.core.mechanisms import Mechanism, Partition, PoissonBatches
 from choral.core.plan import Against, Plan, Sampling
 from choral.planner.many_weights import many_weights_numbers
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
@@ -202,8 +202,8 @@ def _check_given_noise(task: PlanningTask, needed: Exposure, against: Against) -
 
 def other_sampling(plan: Plan) -> Sampling | None:
     """The other way to draw batches for the same noise, where both are proved."""
-    ways: dict[Mechanism, Sampling] = {POISSON: "partition", PARTITION: "poisson"}
-    return ways.get(mechanism_of(plan))
+    ways: dict[type[Mechanism], Sampling] = {PoissonBatches: "partition", Partition: "poisson"}
+    return ways.get(type(plan.mechanism))
 
 
 def unreachable(task: PlanningTask, given: str, reached: float, ways: str) -> PlanError:

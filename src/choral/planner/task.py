@@ -11,7 +11,7 @@ from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import spendable
 from choral.core.errors import PlanError
 from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd
-from choral.core.mechanisms import POISSON, mechanism_of
+from choral.core.mechanisms import PoissonBatches
 from choral.core.plan import (
     AGAINST,
     NOISE_IS_ADDED,
@@ -192,7 +192,7 @@ class PlanningTask:
         rows, batch = self.draft.rows, self.fixed("batch")
         if batch is not None:
             return int(batch)
-        if mechanism_of(self.draft) is not POISSON:
+        if not isinstance(self.draft.mechanism, PoissonBatches):
             return rows  # without amplification a batch of a tenth needs √10 times the noise
         # z = σγ/G from about 1.2 on: below, sampling hides less than its share (sinh(1/z²) grows faster than 1/z²).
         hidden = 0.6 * self.mu * rows / math.sqrt(self.rounds_each(rounds) * local_steps)

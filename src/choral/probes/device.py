@@ -50,7 +50,7 @@ class Probed:
 
     @property
     def opens(self) -> bool:
-        """Whether any turn may be opened."""
+        """Tell whether any turn may be opened."""
         return self.opened_turns > 0
 
     def seed(self, cohort: Cohort, digests: Mapping[int, bytes], watched: bytes) -> bytes:

@@ -22,7 +22,7 @@ Watched = NDArray[np.int8]  # one row for each watched vector
 
 
 def upload_digest(context: bytes, id: str, words: bytes | bytearray | memoryview) -> bytes:
-    """What fixes an upload before anybody knows the probes: H("upload", ctx, id, words).
+    """Give what fixes an upload before anybody knows the probes: H("upload", ctx, id, words).
 
     >>> upload_digest(b"ctx", "a", b"12") == upload_digest(b"ctx", "a", b"13")
     False
@@ -31,7 +31,7 @@ def upload_digest(context: bytes, id: str, words: bytes | bytearray | memoryview
 
 
 def probe_seed(context: bytes, digests: Mapping[int, bytes], watched: bytes = b"") -> bytes:
-    """What the probes of a turn are drawn from: every upload's digest, by device number, and what the server watches.
+    """The seed of a turn's probes follows from every upload's digest, by device number, and what the server watches.
 
     >>> probe_seed(b"ctx", {0: bytes(32)}) == probe_seed(b"ctx", {1: bytes(32)})
     False
@@ -78,7 +78,7 @@ def answers_of(seed: bytes, probes: int, integers: Integers, watched: Watched | 
 
 
 def adds_up(answers: Mapping[int, Answers], expected: Answers) -> bool:
-    """Whether the answers of all included devices are together those of the opened sum, to the last unit.
+    """Tell whether the answers of all included devices are together those of the opened sum, to the last unit.
 
     >>> adds_up({0: np.array([1, 2]), 1: np.array([3, -5])}, np.array([4, -3]))
     True

@@ -92,7 +92,7 @@ class AskedProbes:
         self.answers[sender] = np.frombuffer(message.numbers, "<i8").astype(np.int64)
 
     def belong_to(self, integers: Integers, included: Iterable[int]) -> bool:
-        """Whether the answers of these devices are together those of their opened sum."""
+        """Tell whether the answers of these devices are together those of their opened sum."""
         return adds_up({number: self.answers[number] for number in included}, self.expected(integers))
 
     def expected(self, integers: Integers) -> Answers:
@@ -109,7 +109,7 @@ def faults(
     edges: Mapping[int, Mapping[int, bytes]],
     pairs: Mapping[int, Mapping[int, bytes]],
 ) -> dict[int, str]:
-    """What each included device did wrong, as far as its upload can be taken apart.
+    """Give what each included device did wrong, as far as its upload can be taken apart.
 
     Either end of a pair may show its key (`pairs`); those with the dropped came with EDGES, and self masks with FINAL.
     """
@@ -128,7 +128,7 @@ def faults(
 
 
 def _fault(asked: AskedProbes | None, terms: Terms, number: int, words: Words, masks: list[Mask]) -> str | None:
-    """What is wrong with an opened upload, or None: its masks are those that both ends of each pair committed to."""
+    """Name what is wrong with an opened upload, or None: both ends of each pair committed to its masks."""
     own = words.copy()
     add_masks(own, [mask.undone() for mask in masks])
     try:
@@ -194,7 +194,7 @@ class ProbedRound(Round):
         self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
 
     def _judged(self) -> set[int]:
-        """Who is left out by the answers: the silent, and as many of the refused as the sum can spare."""
+        """The devices that are left out by answers: the silent, and as many of the refused as the sum can spare."""
         assert self.asked is not None  # noqa: S101 - set when this stage began
         answers = self.asked.answers
         most = max(0, len(answers) - self.terms.secure.smallest_sum)
@@ -220,7 +220,7 @@ class ProbedRound(Round):
             super()._final()
 
     def _check_sum(self, integers: Integers) -> None:
-        """Nothing, or CH505 if the answers of the included devices do not add up to those of their sum."""
+        """Raise CH505 if the answers of the included devices do not add up to those of their sum."""
         if self.asked is not None and not self.asked.belong_to(integers, self.included):
             raise self._discarded("CH505", "the answers to the probes are not those of the opened sum;")
 

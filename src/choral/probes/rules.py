@@ -1,4 +1,4 @@
-"""What answers to probes say about devices: whom a round leaves out, and the evidence that gathers over rounds.
+"""The rules by which a round leaves devices out for their answers, and the evidence that gathers over rounds.
 
 Everything here is a function of public numbers, so that whoever has the answers can compute it again. An honest update
 holds independent noise whose size the plan proves: so honest lengths are known, and two honest updates are nearly
@@ -45,7 +45,7 @@ def widest(probes: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
-    """What a server sees of the devices of one turn: `asked` is P·x for each, `along` is ⟨v, x⟩/‖v‖ where v is watched.
+    """A server's view of the devices of one turn: `asked` is P·x for each, `along` is ⟨v, x⟩/‖v‖ where v is watched.
 
     `noise` is the proved deviation of one number of an update, in grid steps. `pasts` are the devices whose own past
     is watched, each with how far everybody's update goes along it.
@@ -60,7 +60,7 @@ class Seen:
 
     @property
     def probes(self) -> int:
-        """How many probes were answered."""
+        """Tell how many probes were answered."""
         return int(self.asked.shape[1])
 
     @property
@@ -187,7 +187,7 @@ class _Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
-    """What speaks against a device by one rule: `value` beyond `limit` in two rounds running names it."""
+    """All that speaks against a device by one rule: `value` beyond `limit` in two rounds running names it."""
 
     device: str
     rule: Rule
@@ -251,7 +251,7 @@ class Evidence:
             self._pasts[device] = self._pasts.get(device, 0.0) + seen_of_it
 
     def past_of(self, device: str) -> NDArray[np.float64] | None:
-        """What probes have shown of a device's earlier updates, added up; None before its first."""
+        """Give what probes have shown of a device's earlier updates, added up; None before its first."""
         return self._pasts.get(device)
 
     def to_watch(self, most: int) -> list[tuple[str, NDArray[np.int8]]]:

@@ -1,4 +1,4 @@
-"""What a run leaves behind, as values with types: read once and strictly, written as they are declared here."""
+"""It is what a run leaves behind, as values with types: read once and strictly, written as they are declared here."""
 
 from choral.record.description import PAGES, About, Data, DeviceLimit, ModelShape, Traits, traits
 from choral.record.fields import Record

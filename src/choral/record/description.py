@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from choral.core.plan import Against, Plan, SecureSum
-from choral.record.fields import Record
+from choral.core.plan import Against, SecureSum
+from choral.record.fields import FlatPlan, Record
 from choral.record.losses import Statement
 
 KindName = Literal["simulation", "rehearsal", "deployment"]
@@ -12,7 +12,7 @@ KindName = Literal["simulation", "rehearsal", "deployment"]
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What holds for every run of a kind.
+    """It is what holds for every run of a kind.
 
     `deployed`: every device ran at its own site, which keeps its ledger; `masked`: the server received masked words;
     `repeats`: all noise comes from the seed in run.json; `signs`: devices sign its end unless it has a seed.
@@ -33,7 +33,7 @@ KINDS = tuple(_TRAITS)
 
 
 def traits(kind: KindName) -> Traits:
-    """What holds for every run of this kind.
+    """It is what holds for every run of this kind.
 
     >>> traits("rehearsal").masked, traits("rehearsal").deployed
     (True, False)
@@ -75,7 +75,7 @@ PAGES = 2  # the form of the pages that this version writes; up to 0.2.0 they na
 
 
 class About(Record, frozen=True, kw_only=True):
-    """What is run. A deployment has a `study`; the others have what `choral resume` needs."""
+    """It is what is run. A deployment has a `study`; the others have what `choral resume` needs."""
 
     format: int
     choral: str
@@ -91,7 +91,7 @@ class About(Record, frozen=True, kw_only=True):
     job_source: str | None = None
     in_memory: bool | None = None
     data: Data
-    plan: Plan
+    plan: FlatPlan
     plan_digest: str
     secure_sum: SecureSum | None
     server: dict[str, str | float] | None = None  # how the server takes its steps; the mean, where nothing is said
@@ -107,20 +107,20 @@ class About(Record, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> Traits:
-        """What holds for every run of this kind."""
+        """It is what holds for every run of this kind."""
         return traits(self.kind)
 
     @property
     def predictable(self) -> bool:
-        """Whether the noise can be computed again: a simulation's always, from the seed in run.json."""
+        """It says whether the noise can be computed again: a simulation's always, from the seed in run.json."""
         return self.seeded or self.traits.repeats
 
     @property
     def records(self) -> int:
-        """How many records were trained on: those of all devices, without the hold-out."""
+        """It says how many records were trained on: those of all devices, without the hold-out."""
         return sum(device.rows for device in self.devices)
 
     @property
     def run_name(self) -> str:
-        """What ledgers and signatures call the run: its plan, in a deployment with the digest of its study."""
+        """It is what ledgers and signatures call the run: its plan, in a deployment with the digest of its study."""
         return f"{self.plan_digest}:{self.study}" if self.traits.deployed else self.plan_digest

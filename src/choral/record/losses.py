@@ -1,4 +1,4 @@
-"""How much privacy may have been lost, as values: what a ledger says, what an account and a run claim."""
+"""It says how much privacy may have been lost, as values: what a ledger says, what an account and a run claim."""
 
 import math
 from typing import ClassVar
@@ -21,7 +21,7 @@ class Reserved(Record, frozen=True, kw_only=True):
 
 
 class Spent(Record, frozen=True, kw_only=True):
-    """What was spent against everyone, with the rules and the adversaries of the charges."""
+    """It is what was spent against everyone, with the rules and the adversaries of the charges."""
 
     epsilon: float
     delta: float
@@ -31,7 +31,7 @@ class Spent(Record, frozen=True, kw_only=True):
 
 
 class SpentOnSums(Record, frozen=True, kw_only=True):
-    """What was spent against a server that sees only sums."""
+    """It is what was spent against a server that sees only sums."""
 
     epsilon: float
     delta: float
@@ -55,7 +55,7 @@ class LastEntry(Record, frozen=True, kw_only=True):
 
 
 class LedgerStatement(Record, frozen=True, kw_only=True):
-    """What was spent of a limit, by which rules and against whom, with every entry and the receipt."""
+    """It is what was spent of a limit, by which rules and against whom, with every entry and the receipt."""
 
     device: str
     limit: LedgerLimit
@@ -105,7 +105,7 @@ class ColludersClaim(ClaimOfSums, frozen=True, kw_only=True):
 
 
 class FormulaValue(Record, frozen=True, kw_only=True):
-    """What a published formula gives, and whether it is a guarantee here."""
+    """It is what a published formula gives, and whether it is a guarantee here."""
 
     rho: float
     epsilon: float
@@ -114,7 +114,7 @@ class FormulaValue(Record, frozen=True, kw_only=True):
 
 
 class PublishedClaim(Record, frozen=True, kw_only=True):
-    """What a published theorem gives for a run, and whether it is a guarantee here."""
+    """It is what a published theorem gives for a run, and whether it is a guarantee here."""
 
     rule: str
     epsilon: float
@@ -130,7 +130,7 @@ class DpSgd(Record, frozen=True, kw_only=True):
 
 
 class Proved(Record, frozen=True, kw_only=True):
-    """What is proved; `no_certificate` says why nothing more is proved of the secure sum."""
+    """It is what is proved; `no_certificate` says why nothing more is proved of the secure sum."""
 
     against_everyone: EveryoneClaim
     with_secure_sum: ClaimOfSums | None
@@ -168,7 +168,7 @@ _SAME = 1 + 1e-9  # a limit was solved for to the last bits, perhaps on another 
 
 
 class SpentByDevice(Record, frozen=True, kw_only=True):
-    """What one device has used of its limit; `full` if one more round would pass it.
+    """It is what one device has used of its limit; `full` if one more round would pass it.
 
     `rounds` are the uploads that it has paid for, `retried` those of them that are in no sum, and `planned` the most
     that plan and limit allow; runs from before this field was added have none.
@@ -184,12 +184,12 @@ class SpentByDevice(Record, frozen=True, kw_only=True):
 
     @property
     def above(self) -> bool:
-        """Whether the figure is above the limit, as only a server can show it: a ledger refuses before that."""
+        """It says whether the figure is above the limit, as only a server can show it: a ledger refuses before that."""
         return self.epsilon > self.limit * _SAME
 
 
 class SeveralRows(Record, frozen=True, kw_only=True):
-    """What rows of one person cost together where one record is the unit: so many at one site, or one at each of two.
+    """Rows of one person cost this together where one record is the unit: so many at one site, or one at each of two.
 
     None is no bound. `charged_delta` is what rare failures take of δ for rows at one site; statements of before, which
     left the rounding of coins out, do not have it.
@@ -206,7 +206,7 @@ _NO_VALUE = PublishedClaim(rule="none", epsilon=math.inf, valid=False, because="
 
 
 class Statement(Record, frozen=True, kw_only=True):
-    """What may be claimed of a run: every ε with its rule and adversary, and what each device has spent.
+    """It is what may be claimed of a run: every ε with its rule and adversary, and what each device has spent.
 
     Without noise nothing is protected: `none` says so, and the ε are infinite.
 

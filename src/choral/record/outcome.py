@@ -1,4 +1,4 @@
-"""What happened in a run, as records: rounds, result, model, probes, answers, decisions, signatures, a site's end."""
+"""A run as records: rounds, result, model, probes, answers, decisions, signatures, and a site's end."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta, field
 
-from choral.core.plan import Against, Plan
-from choral.record.fields import Record
+from choral.core.plan import Against
+from choral.record.fields import FlatPlan, Record
 from choral.record.losses import LedgerLimit, LedgerOfSums, Spent, Statement
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Baselines(Record, frozen=True, kw_only=True):
 
 
 class Measured(Record, frozen=True, kw_only=True):
-    """How sure the test figures are, and how good the model is for each class.
+    """It says how sure the test figures are, and how good the model is for each class.
 
     `error` is the standard error of the accuracy on so many test `rows`, and `loss_error` that of the log loss;
     `recall` is, of each class, the share of its rows that the model finds, where it has any. `rarest` is the share of
@@ -85,7 +85,7 @@ class Measured(Record, frozen=True, kw_only=True):
 
     @property
     def same_answer(self) -> bool:
-        """Whether the model gives one answer for all rows, of whatever class they are.
+        """It says whether the model gives one answer for all rows, of whatever class they are.
 
         >>> Measured(rows=9, recall={"no": 1.0, "yes": 0.0}).same_answer
         True
@@ -96,7 +96,7 @@ class Measured(Record, frozen=True, kw_only=True):
 
 
 class GainOverAlone(Record, frozen=True, kw_only=True):
-    """Whether joining was worth it: the run's figure of merit less that of a device alone, and its standard error.
+    """Joining was worth it or not: the run's figure less that of a device alone, and its standard error.
 
     Where a class is rare, `kind` follows from `less_loss` and `more_auc`, and not from `gain`. `same_answer` says that
     the model gives one answer for all rows.
@@ -166,7 +166,7 @@ class EncoderCard(Record, frozen=True, kw_only=True):
 
 
 class ModelCard(Record, frozen=True, kw_only=True):
-    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become.
+    """It is what is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become.
 
     `label_type` is what the classes were before they became texts.
     """
@@ -183,7 +183,7 @@ class ModelCard(Record, frozen=True, kw_only=True):
 
 
 def charged_rounds(lines: Iterable[RoundLine], devices: int, wasted: Iterable[int] = ()) -> "NDArray[np.int64]":
-    """How often each device was charged: included, or in an attempt that failed, or `wasted` after the last round.
+    """It counts charges of each device: included, or in an attempt that failed, or `wasted` after the last round.
 
     >>> line = RoundLine(round=1, seconds=0.1, cohort=(0, 2), included=(0, 2), test={}, note="", wasted=(2,))
     >>> charged_rounds([line], 3).tolist(), charged_rounds([line], 3, [1]).tolist()
@@ -293,7 +293,7 @@ class SumModelLine(Record, frozen=True, kw_only=True):
 
 
 class AnswerPrivacy(Record, frozen=True, kw_only=True):
-    """What one answer costs, and what all questions of the study together may cost, against whom and by which rule."""
+    """One answer costs this, and all questions of the study together that, against whom and by which rule."""
 
     rule: str
     delta: float
@@ -319,7 +319,7 @@ class SiteQuestion(Record, frozen=True, kw_only=True):
 
 
 class CellsRead(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """What was read of a row: its cells, and how many of them are right."""
+    """It is what was read of a row: its cells, and how many of them are right."""
 
     cells: dict[str, str]
     matched: int
@@ -327,7 +327,7 @@ class CellsRead(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
 
 class Target(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """How often the membership of a row was found, and the most that any attack can find."""
+    """It says how often the membership of a row was found, and the most that any attack can find."""
 
     target: str
     measured: float
@@ -392,7 +392,7 @@ class Signatures(Record, frozen=True, kw_only=True):
 
 
 class KeptReceipt(Signer, frozen=True, kw_only=True):
-    """What a site keeps about its signature: its entry, and the digests that it signed."""
+    """It is what a site keeps about its signature: its entry, and the digests that it signed."""
 
     version: int
     run: str
@@ -419,7 +419,7 @@ class SiteEnd(Record, frozen=True, kw_only=True):
     label: str
     parties: tuple[str, ...]
     server: str  # the address
-    plan: Plan
+    plan: FlatPlan
     against: Against
     privacy: Statement  # of the run, by the public numbers of the plan: what the coordinator's report claims, too
     paid: int  # uploads of this run that the ledger paid for

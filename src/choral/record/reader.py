@@ -149,7 +149,7 @@ def _lines(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def converted(value: object, kind: type[T], path: Path, fix: str = "Restore it, or start a new run.") -> T:
-    """What a file of a run holds, as the record that it must be, or CH802 with the field that is wrong."""
+    """It is what a file of a run holds, as the record that it must be, or CH802 with the field that is wrong."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -174,7 +174,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def _check_is_run(folder: Path) -> None:
-    """Nothing, or CH804 for a file, a study's folder or a site's home where a run's folder is asked for."""
+    """It raises CH804 for a file, a study's folder or a site's home where a run's folder is asked for."""
     if (folder / "run.json").exists():
         return
     if folder.is_file():
@@ -201,7 +201,9 @@ def _about(path: Path) -> About:
         raise _unknown(path, f"is of the kind {about.get('kind')!r:.32}, this choral knows {', '.join(KINDS)}")
     with of_right_form(path):  # both refuse what nobody could run, and keys that they do not know
         plan, secure = about.get("plan"), about.get("secure_sum")
-        about["plan"] = Plan.from_dict(plan) if isinstance(plan, dict) else plan
+        if not isinstance(plan, dict):
+            raise TypeError(type(plan))
+        about["plan"] = Plan.from_dict(plan)
         about["secure_sum"] = SecureSum.read(secure) if isinstance(secure, dict) else secure
     return converted(about, About, path)
 

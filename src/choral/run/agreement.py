@@ -25,7 +25,7 @@ from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.core.plan import Plan, SecureSum, meant_by, secure_sum
+from choral.core.plan import Plan, SecureSum, secure_sum
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
@@ -43,7 +43,7 @@ from choral.trees import lists_of
 
 
 def require_name(what: str, name: str) -> None:
-    """Nothing, or CH102 for a text that is no name that people can tell from others.
+    """It raises CH102 for a text that is no name that people can tell from others.
 
     >>> require_name("the study's name", "hearts")
     """
@@ -234,11 +234,16 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted(meant_by(self.file.plan), Plan, "plan")
+        try:
+            return Plan.from_dict(self.file.plan)
+        except PlanError as error:
+            if error.code == "CH204":
+                raise
+            raise ConfigError("CH102", f"has the wrong form: {error.what}", where="plan", fix=ASK_AGAIN) from None
 
     @cached_property
     def secure(self) -> SecureSum:
-        """How sums are protected."""
+        """It says how sums are protected."""
         return converted(secure_sum.meant_by(self.file.secure_sum), SecureSum, "secure_sum")
 
     @cached_property
@@ -268,12 +273,12 @@ class Agreement:
 
     @property
     def hybrid(self) -> bool:
-        """Whether keys are agreed in the run, with ML-KEM-768, and erased turn by turn: if all cards offer it."""
+        """It says whether keys are agreed in the run, with ML-KEM-768, and erased by turns: if all cards offer it."""
         return self.file.protocol == AGREEING
 
     @property
     def trees(self) -> bool:
-        """Whether cohorts are shown by paths, with the keys of the cards: in studies of very many devices."""
+        """It says whether cohorts are shown by paths, with the keys of the cards: in studies of very many devices."""
         return self.file.protocol == LISTING
 
     @cached_property
@@ -346,7 +351,7 @@ class Agreement:
         return self.encoder.scaled(self.encoder.of_table(table))
 
     def units_of(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
-        """What a device trains on: the encoded rows, or the persons where they are the unit."""
+        """It is what a device trains on: the encoded rows, or the persons where they are the unit."""
         features, labels = self.encoded(table)
         if (person := self.job.data.person) is None:
             return features, labels
@@ -412,12 +417,12 @@ class Agreement:
 
     @property
     def run_name(self) -> str:
-        """What charges and terms call this run: its plan, and the digest of everything else."""
+        """It is what charges and terms call this run: its plan, and the digest of everything else."""
         return f"{self.plan.digest}:{self.digest.hex()}"
 
     @cached_property
     def terms(self) -> Terms:
-        """What every turn is bound to; the codec is not given but computed, so no server can choose a coarse grid."""
+        """Every turn is bound to them; the codec is not given but computed, so no server can choose a coarse grid."""
         return Terms(
             roster=self.roster,
             secure=self.secure,
@@ -450,7 +455,7 @@ def protocol_of(job: Job, devices: Sequence[Enrolled]) -> int:
 
 
 def check_server_key(key: str, of_format: int, where: str) -> None:
-    """Nothing, or CH102 for a server's key that is none, or that is given where a file's format has none.
+    """It raises CH102 for a server's key that is none, or that is given where a file's format has none.
 
     >>> check_server_key("", UNSIGNED, "study.toml")
     """
@@ -460,7 +465,7 @@ def check_server_key(key: str, of_format: int, where: str) -> None:
 
 
 def check_run(run: str, where: str) -> None:
-    """Nothing, or CH102 for a run's name that could lead out of the folder that is named after it.
+    """It raises CH102 for a run's name that could lead out of the folder that is named after it.
 
     >>> check_run("9f3c77aa", "study.toml")
     """
@@ -486,12 +491,12 @@ def other_version(what: str, where: str) -> TrustError:
 
 
 def sent(path: str | Path, kind: type[T]) -> T:
-    """What a file that somebody sent holds, every field checked."""
+    """It is what a file that somebody sent holds, every field checked."""
     return converted(config.read_toml(config.read_text(path), source=str(path), fix=ASK_AGAIN), kind, str(path))
 
 
 def check_deployable(job: Job) -> None:
-    """Nothing, or why this job can't run between organisations: a seed, or something that only the rows could tell."""
+    """It refuses a job that can't run between organisations: a seed, or something that only the rows could tell."""
     if job.run.seed is not None:
         raise PlanError(
             "CH203",
@@ -546,7 +551,7 @@ def check_deployable(job: Job) -> None:
 
 
 def _check_encoder(job: Job) -> None:
-    """Nothing, or CH103 for an encoder that is not pinned: sites must approve one file and one number of weights."""
+    """It raises CH103 for an encoder that is not pinned: sites must approve one file and one number of weights."""
     data = job.data
     if data.encoder is None or (data.encoder_sha256 and data.embeddings):
         return
@@ -562,7 +567,7 @@ def _check_encoder(job: Job) -> None:
 
 
 def check_names(file: "StudyFile", job: Job) -> None:
-    """Nothing, or CH102 for a name in a new study that people could take for another one, or that can't be shown."""
+    """It raises CH102 for a name in a new study that people could take for another one, or that can't be shown."""
     for what, name in (
         ("the study's name", file.name),
         ("the run's name", job.run.name),

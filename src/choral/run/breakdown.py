@@ -1,4 +1,4 @@
-"""How good a model is for each site and for each group of rows, on test rows that one process holds.
+"""It says how good a model is for each site and for each group of rows, on test rows that one process holds.
 
 These figures are computed from records without noise, so they are shown and never written into a run's folder.
 """
@@ -65,7 +65,7 @@ def by_column(result: Result, name: str) -> list[GroupFigures]:
 
 
 def check_groups(name: str, columns: Sequence[Numeric | Categorical], test: Records) -> None:
-    """Nothing, or why there will be no figures of these groups: CH104 or CH111."""
+    """It raises the reason why there will be no figures of these groups: CH104 or CH111."""
     if not len(test.labels):
         raise _no_rows()
     if name != SITE:

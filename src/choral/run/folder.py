@@ -77,7 +77,7 @@ def folder_name(name: str) -> str:
 
 
 def new_folder(name: str) -> Path:
-    """Where a run of this name goes if nobody says: its own folder under runs, named by the time."""
+    """It is where a run of this name goes if nobody says: its own folder under runs, named by the time."""
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(name)}"
 
 
@@ -144,7 +144,7 @@ class RunFolder:
         return int(about["round"]), parameters
 
     def server_state(self, initial: State) -> State:
-        """What the server's step remembered at the checkpoint; before the first, what is given."""
+        """It is what the server's step remembered at the checkpoint; before the first, what is given."""
         path = self.path / "checkpoint.safetensors"
         if not path.exists():
             return initial
@@ -230,7 +230,7 @@ def tensors(parameters: NDArray[np.float32], metadata: dict[str, str], state: St
 
 
 def _read_tensors(path: Path, *names: str) -> tuple[Any, ...]:
-    """What is noted in a safetensors file of a run, and the arrays of these names."""
+    """It is what is noted in a safetensors file of a run, and the arrays of these names."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -276,7 +276,7 @@ def _fresh(name: str) -> Memory:
 
 
 def signs(kind: KindName, *, seeded: bool, ledgers: bool) -> bool:
-    """Whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can predict.
+    """It says whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can predict.
 
     Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat; and a run with
     predictable noise, or without any, protects nobody.
@@ -363,7 +363,7 @@ def write_signatures(folder: Path, entries: Sequence[Signer]) -> None:
 
 
 def receipt_text(bundle: Bundle, end: SignedEnd, *, early: str = "") -> str:
-    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`.
+    """It is what a site keeps about its signature, and may give to whoever runs `choral verify --receipts`.
 
     `early` is why the run ended before its last round, in the server's words.
     """
@@ -385,14 +385,14 @@ T = TypeVar("T")
 
 
 class Watch(Protocol):
-    """How somebody follows a loop that takes long: its items as they come, with their number and a word for them."""
+    """Somebody follows a long loop by it: its items as they come, with their number and a word for them."""
 
     def __call__(self, items: Iterable[T], *, total: int, label: str) -> Iterable[T]:
         """The items."""
 
 
 class Log(Protocol):
-    """What a run needs of a log that it writes in addition to its folder; `choral.output.logs` has those that exist."""
+    """A run writes such a log in addition to its folder; `choral.output.logs` has those that exist."""
 
     kind: str
 
@@ -419,7 +419,7 @@ def unwatched(items: Iterable[T], *, total: int, label: str) -> Iterable[T]:  # 
 
 
 def unheard() -> None:
-    """Nothing: what is called after a step that nobody waits for.
+    """It does nothing: it is called after a step that nobody waits for.
 
     >>> unheard()
     """

@@ -40,7 +40,7 @@ def _joined(watching: Iterable[tuple[str, NDArray[np.int8]]]) -> bytes:
 
 
 def seed_from(seed: int, turn: Turn) -> bytes:
-    """What the probes of a turn are drawn from in a run that can be repeated.
+    """It is what the probes of a turn are drawn from in a run that can be repeated.
 
     >>> seed_from(7, Turn(1, 0)) == seed_from(7, Turn(1, 1))
     False
@@ -56,7 +56,7 @@ def noise_in_grid(plan: Plan, codec: Codec) -> float:
 
 @dataclass
 class Guard:
-    """What a server asks and remembers; the same lines make the same guard, wherever a run goes on or is checked."""
+    """A server asks and remembers by it; the same lines make the same guard, wherever a run goes on or is checked."""
 
     plan: Plan
     secure: SecureSum
@@ -93,7 +93,7 @@ class Guard:
         return guard
 
     def _watching(self, most: int) -> list[tuple[str, NDArray[np.int8]]]:
-        """What is watched in the next round: the common direction, once there is one, and suspects' own pasts."""
+        """It is what is watched in the next round: the common direction, once there is one, and suspects' own pasts."""
         if self.direction is None or self.direction.norm == 0 or self.parameters > MOST_WATCHED_PARAMETERS or not most:
             return []
         return [("", self.direction.bytes_), *self.evidence.to_watch(most - 1)]
@@ -104,11 +104,11 @@ class Guard:
         return _joined(self._watching(MOST_WATCHED))
 
     def watched_in(self, line: ProbeLine) -> bytes:
-        """What was watched in the round of a line, as far as it has answers: versions up to 0.2 watched no past."""
+        """The round of a line watched this, as far as it has answers: versions up to 0.2 watched no past."""
         return _joined(self._watching(self._count_in(line.answers)))
 
     def _count_in(self, answers: Mapping[str, Sequence[int]]) -> int:
-        """How many vectors these answers are about, next to the probes."""
+        """It says how many vectors these answers are about, next to the probes."""
         return len(next(iter(answers.values()), ())) - self.plan.probes if answers else 0
 
     def probing(self, turn: Turn) -> ProbeInquiry:

@@ -83,7 +83,7 @@ class AskedAnswer:
 
     @property
     def is_rough(self) -> bool:
-        """Whether intervals are approximate, for so much noise."""
+        """It says whether intervals are approximate, for so much noise."""
         return self.answer.is_rough
 
     def to_dict(self) -> dict[str, object]:
@@ -106,7 +106,7 @@ class AskedAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlannedQuestion:
-    """What a question would cost and how wide its interval would be; nothing was asked."""
+    """It is what a question would cost and how wide its interval would be; nothing was asked."""
 
     question: Question
     expected: Expected
@@ -128,7 +128,7 @@ class PlannedQuestion:
 def answer_privacy(
     price: SumPrice, *, delta: float, colluders: int, asked: int, from_register: bool = False, sums: int = 1
 ) -> AnswerPrivacy:
-    """What one answer of so many sums costs at this price, and all of the study's together."""
+    """It is what one answer of so many sums costs at this price, and all of the study's together."""
     helpers = f", helped by {colluders} of the devices" if colluders else ""
     return AnswerPrivacy(
         rule=private_sums.RULE,
@@ -148,7 +148,7 @@ def answer_privacy(
 
 
 def answer_of(terms: AskTerms, found: AnsweredQuestion, privacy: AnswerPrivacy) -> AskedAnswer:
-    """What an opened sum says, wherever it was opened."""
+    """It is what an opened sum says, wherever it was opened."""
     question = Question.read(found.question.encode())
     opened = opened_sum(found)
     answer = catalogue.estimate(
@@ -183,7 +183,7 @@ def answered(
 def planned(
     question: Question, terms: AskTerms, register: AnswerRegister, *, rows: int, devices: int, delta: float
 ) -> PlannedQuestion:
-    """What a question or a model would cost and tell of so many rows; a model has the rounds that asking would plan."""
+    """It plans what a question or a model would cost and tell of so many rows; a model has the usual rounds."""
     terms.require_approved(question.name)
     if question.name in MODELS:
         model = planned_model(question, terms, register, used=register.last)
@@ -267,13 +267,13 @@ class Inquiry:
         return answer_of_model(made, privacy, figures)
 
     def plan(self, question: Question) -> PlannedQuestion:
-        """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
+        """It plans the cost and the width of the interval; nobody is asked, and nothing is charged."""
         rows, devices = self._rows_of(question), self.study.plan.devices
         question = self.terms.completed(question, rows=rows, devices=devices)
         return planned(question, self.terms, self.register, rows=rows, devices=devices, delta=self.delta)
 
     def answer_from(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
-        """What an opened sum says: all of it follows from the register."""
+        """It is what an opened sum says: all of it follows from the register."""
         return answer_of(self.terms, found, self._privacy(from_register=from_register))
 
     def _privacy(self, *, from_register: bool, sums: int = 1) -> AnswerPrivacy:
@@ -461,10 +461,10 @@ class _EndOfSums(Run):
         return self.model.state.astype(np.float32)
 
     def merits(self) -> tuple[dict[str, float], Measured | None]:
-        """What the model reaches on test rows."""
+        """It is what the model reaches on test rows."""
         return {name: round(value, 6) for name, value in self.figures.items()}, None
 
     def card(self) -> ModelCard:
-        """What names the numbers of the state; its question says which columns they belong to."""
+        """It is what names the numbers of the state; its question says which columns they belong to."""
         shape = self.shape()
         return msgspec.structs.replace(super().card(), kind=shape.kind, widths=(), parameters=shape.parameters)

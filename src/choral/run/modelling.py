@@ -167,7 +167,7 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
 
 
 def expected_of(model: SumModel, terms: AskTerms, *, rows: int, devices: int) -> tuple[Expected, float]:
-    """What a model would tell of so many rows, and the deviation of the noise in its last sum."""
+    """It is what a model would tell of so many rows, and the deviation of the noise in its last sum."""
     checked = terms.read(model.questions[-1].canonical())
     deviation = checked.noise.deviation * math.sqrt(devices)
     return model.expected(rows=rows, deviation=deviation), deviation
@@ -191,7 +191,7 @@ def _begun(question: Question, register: AnswerRegister) -> object:
 
 
 def _is_step(known: AnsweredQuestion, model: Question) -> bool:
-    """Whether an answer is one of this model's sums; what only its sums have is left out."""
+    """It says whether an answer is one of this model's sums; what only its sums have is left out."""
     asked = Question.read(known.question.encode())
     if asked.name not in catalogue.ROUNDS or catalogue.approved_as(asked.name) != model.name:
         return False
@@ -236,7 +236,7 @@ def from_register(model: SumModel, terms: AskTerms, register: AnswerRegister) ->
 
 
 def measured(model: FittedModel, rows: Table) -> dict[str, float]:
-    """What a model reaches on these rows; a figure that they do not define, as with one class alone, is left out."""
+    """A model reaches this on these rows; a figure that they do not define, as with one class alone, is left out."""
     return {name: value for name, value in model.judged(rows).items() if math.isfinite(value)}
 
 
@@ -284,7 +284,7 @@ def question_of(job: Job) -> Question:
 
 
 def require_training(job: Job) -> None:
-    """Nothing, or CH104 where the job's model is made from sums: no round of training makes it."""
+    """It raises CH104 where the job's model is made from sums: no round of training makes it."""
     if job.on_sums:
         raise ConfigError(
             "CH104",
@@ -295,12 +295,12 @@ def require_training(job: Job) -> None:
 
 
 def sums_of(job: Job) -> int:
-    """How many sums the model that the job names takes."""
+    """It says how many sums the model that the job names takes."""
     return read_model(question_of(job), declared_columns(job)).sums
 
 
 class SumCoordinates:
-    """What turns rows of a table into what a model that was made from sums multiplies by its weights."""
+    """It is what turns rows of a table into what a model that was made from sums multiplies by its weights."""
 
     def __init__(self, job: Job, state: NDArray[np.float32]) -> None:
         asked, declared, self.written = question_of(job), declared_columns(job), job.data.written
@@ -312,7 +312,7 @@ class SumCoordinates:
 
     @property
     def ranks(self) -> bool:
-        """Whether the model orders rows by their hazard, and knows no classes."""
+        """It says whether the model orders rows by their hazard, and knows no classes."""
         return self.round.ranks
 
     def of_table(self, rows: DataSource) -> NDArray[np.float32]:
@@ -379,7 +379,7 @@ def with_proposed_kind(job: Job, source: DataSource = None) -> tuple[Job, tuple[
 
 
 def advice(study: Study) -> tuple[str, ...]:
-    """What the planner says about the job's model: whether another kind is proposed, or what its cells are worth."""
+    """The planner says whether another kind of model is proposed, or what its cells are worth."""
     kappa, kind = kappa_of(study), study.job.model_kind_said
     if kappa is None:
         return ()

@@ -43,7 +43,7 @@ class AllSites:
 
     @property
     def verdict(self) -> str:
-        """What the figures say, in a sentence that promises nothing to a single site."""
+        """It is what the figures say, in a sentence that promises nothing to a single site."""
         personal = self.mean("personal")["loss"]
         if personal >= self.mean("alone")["loss"]:
             return "By mean loss a site alone is as good: personal models do not pay here."

@@ -1,4 +1,4 @@
-"""Where a run takes place, and what a place keeps: one compiled call for a cohort, or the whole protocol."""
+"""It is where a run takes place, and what a place keeps: one compiled call for a cohort, or the whole protocol."""
 
 import math
 from abc import ABC, abstractmethod
@@ -52,12 +52,12 @@ NO_RECEIPT = Receipt(entries=0, seal="")
 
 
 def keeps_ledgers(study: Study) -> bool:
-    """Whether every device of a run has a ledger file: not where nothing is protected, or for very many devices."""
+    """Every device of a run has a ledger file, unless nothing is protected, or there are very many devices."""
     return study.plan.devices <= MOST_LEDGERS and study.costs.private
 
 
 class DeviceLedgers:
-    """Who was charged how often; with a folder, each charge is durable in the device's own ledger when it returns.
+    """They count who was charged; with a folder, each charge is durable in the device's ledger when it returns.
 
     A simulation that goes on after a crash repeats a round bit for bit; it counts the charges `before` that round, and
     those that are there already as they come again.
@@ -92,16 +92,16 @@ class DeviceLedgers:
             reserve_questions(ledger, costs.questions, run)
 
     def _charges(self, ledger: Ledger) -> list[Charge]:
-        """What the rounds of this run were charged; questions are counted apart."""
+        """It is what the rounds of this run were charged; questions are counted apart."""
         return [charge for charge in ledger.balance.charges if charge.plan == self.study.plan.digest]
 
     @property
     def on_disk(self) -> bool:
-        """Whether every device has a ledger file."""
+        """It says whether every device has a ledger file."""
         return bool(self.of_device)
 
     def may_join(self) -> NDArray[np.bool_]:
-        """Which devices can pay for one more round."""
+        """It says which devices can pay for one more round."""
         return self.rounds < self.study.costs.allowed_rounds
 
     def charge(self, device: int, *, round_number: int, attempt: int, again: bool = False) -> Receipt:
@@ -172,7 +172,7 @@ def more_often(charged: NDArray[np.int64], counted: NDArray[np.int64]) -> list[i
 
 
 class Place(ABC):
-    """Where a run's rounds take place: all that a run does differently there than elsewhere."""
+    """It is where a run's rounds take place: all that a run does differently there than elsewhere."""
 
     kind: KindName  # of every run here
     chosen = False  # whether somebody who looked at results may have chosen any end before the planned one
@@ -183,23 +183,23 @@ class Place(ABC):
     @property
     @abstractmethod
     def hold_out(self) -> str:
-        """Which rows are not trained on, for run.json."""
+        """It says which rows are not trained on, for run.json."""
 
     @abstractmethod
     def described(self, about: About) -> About:
-        """What is run, with what only runs here have."""
+        """It is what is run, with what only runs here have."""
 
     @abstractmethod
     def opened(self, lines: Sequence[RoundLine], *, first: int) -> AbstractContextManager[int]:
         """Ready for rounds from `first` on until the block ends; the attempt to begin that round with."""
 
     def out_of_attempts(self) -> str:
-        """Why the round that is due can't be tried any more; empty where it can."""
+        """It says why the round that is due can't be tried any more; empty where it can."""
         return ""
 
     @abstractmethod
     def may_join(self) -> NDArray[np.bool_]:
-        """Which devices may be called now."""
+        """It says which devices may be called now."""
 
     @abstractmethod
     def round(
@@ -212,7 +212,7 @@ class Place(ABC):
         """The line of a round that is over, with what is known of its devices; the lines before it are given."""
 
     def sight(self, step: Step) -> Sight | None:  # noqa: ARG002 - where one of the two is elsewhere, or never was
-        """What a device computed and what the server received of it."""
+        """It is what a device computed and what the server received of it."""
         return None
 
     @abstractmethod
@@ -220,7 +220,7 @@ class Place(ABC):
         """The devices that were charged and are not in these lines, each as often: attempts that failed."""
 
     def charged(self, lines: Sequence[RoundLine], wasted: Sequence[int]) -> NDArray[np.int64]:
-        """How often each device was charged."""
+        """It says how often each device was charged."""
         return charged_rounds(lines, self.study.plan.devices, wasted)
 
     def refused(self) -> dict[str, str] | None:
@@ -229,7 +229,7 @@ class Place(ABC):
 
     @abstractmethod
     def why(self, *, chosen: bool) -> str:
-        """Why the run ends before its plan; `chosen` if by somebody who may have looked at its results."""
+        """It says why the run ends before its plan; `chosen` if by somebody who may have looked at its results."""
 
     @abstractmethod
     def ended(self, run: "Run") -> Outcome:
@@ -237,7 +237,7 @@ class Place(ABC):
 
 
 class OneProcess(Place):
-    """What the places in one process share: all rows are here, and so are the ledgers."""
+    """It is what the places in one process share: all rows are here, and so are the ledgers."""
 
     def __init__(self, study: Study, *, folder: Path | None = None, drop: float = 0.0) -> None:
         """`drop` is the share of devices that drop out of a turn."""
@@ -245,7 +245,7 @@ class OneProcess(Place):
 
     @property
     def hold_out(self) -> str:
-        """Which rows are not trained on."""
+        """It says which rows are not trained on."""
         data = self.study.job.data
         return (
             f"{data.test:.0%} of each device's rows are held out to test on, {data.validation:.0%} for validation; "
@@ -253,7 +253,7 @@ class OneProcess(Place):
         )
 
     def described(self, about: About) -> About:
-        """What is run, with what `choral resume` needs."""
+        """It is what is run, with what `choral resume` needs."""
         study = self.study
         return msgspec.structs.replace(
             about, seed=study.seed, drop=self.drop, job_source=study.job.source, in_memory=study.in_memory
@@ -281,7 +281,7 @@ class OneProcess(Place):
         """Make what rounds need, and say with which attempt to begin the first one."""
 
     def may_join(self) -> NDArray[np.bool_]:
-        """Which devices can pay for one more round, and were not named by what they answered."""
+        """It says which devices can pay for one more round, and were not named by what they answered."""
         may = self.ledgers.may_join()
         if self.guard is not None:
             may[list(self.guard.excluded)] = False
@@ -298,12 +298,12 @@ class OneProcess(Place):
         return more_often(self.ledgers.rounds, charged_rounds(lines, self.study.plan.devices))
 
     def charged(self, lines: Sequence[RoundLine], wasted: Sequence[int]) -> NDArray[np.int64]:
-        """How often each device was charged, by the ledgers where there are any."""
+        """It says how often each device was charged, by the ledgers where there are any."""
         with self._ledgers(lines, wasted) as ledgers:
             return ledgers.rounds
 
     def why(self, *, chosen: bool) -> str:
-        """Why a run ends early: by choice, or by the limits."""
+        """It says why a run ends early: by choice, or by the limits."""
         return "it was stopped by choice" if chosen else "too few devices had budget left for another round"
 
     def ended(self, run: "Run") -> Outcome:
@@ -363,7 +363,7 @@ class Simulated(OneProcess):
     def integers(
         self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn
     ) -> dict[int, NDArray[np.signedinteger[Any]]]:
-        """What each of these devices would mask, the very integers inside `train`."""
+        """It is what each of these devices would mask, the very integers inside `train`."""
         number, codec = turn_number(turn.round, turn.attempt), self.study.codec
         updates = self.engine.updates(parameters, number, np.array(devices))
         found = {}
@@ -420,7 +420,7 @@ class Rehearsed(OneProcess):
         return lambda round_number, attempt: self.ledgers.charge(number, round_number=round_number, attempt=attempt)
 
     def _ways_of(self, number: int, vault: Vault) -> tuple[Train, Encode]:
-        """How a device trains and rounds: from the seed if there is one, else from the system's entropy."""
+        """It says how a device trains and rounds: from the seed if there is one, else from the system's entropy."""
         if (engine := self.engine) is not None:
 
             def seeded(model: NDArray[np.float32], round_number: int, attempt: int) -> NDArray[np.float32]:
@@ -473,7 +473,7 @@ class Rehearsed(OneProcess):
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:
-        """What one device computed, and what the server received of it; not if seeded, since masks never repeat."""
+        """It shows what one device computed, and what the server received; not if seeded: masks never repeat."""
         device, study = step.included[0], self.study
         upload = self.recorded.last[device][-self.terms.upload_bytes :]
         words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))

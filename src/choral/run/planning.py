@@ -155,7 +155,7 @@ def server_step_of(study: Study) -> ServerStep:
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
     job, model, plan = study.job, study.model, study.plan
     if plan.adaptive:
-        return AdaptiveClip(quantile=plan.clip_quantile)
+        return AdaptiveClip(quantile=plan.mechanism.own["clip_quantile"])
     if job.federation.server is None and plan.once:
         return Averaged(momentum=0.0, rounds=plan.rounds)
     if job.federation.server is not None or not _takes_one_step(job, model):

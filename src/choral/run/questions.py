@@ -1,4 +1,4 @@
-"""What a study may ask, and what a device does with a question: check, charge, and only then read the table."""
+"""It is what a study may ask, and what a device does with a question: check, charge, and only then read the table."""
 
 import math
 from collections.abc import Callable, Collection
@@ -41,7 +41,7 @@ class CheckedQuestion:
 
     @property
     def trains(self) -> bool:
-        """Whether it is a sum of a model, which test rows have no part in."""
+        """It says whether it is a sum of a model, which test rows have no part in."""
         return self.question.name in catalogue.TRAINED
 
     @property
@@ -50,11 +50,11 @@ class CheckedQuestion:
         return self.summand.length + self.codec.exact
 
     def at(self, state: NDArray[np.float64]) -> Summand:
-        """What is added up at this state; CH102 for one that is no state of this question."""
+        """It is what is added up at this state; CH102 for one that is no state of this question."""
         return self.summand if not (self.state or len(state)) else catalogue.summand(self.question, self.columns, state)
 
     def check(self, state: NDArray[np.float64]) -> None:
-        """Nothing, or CH102 for a state that is not finite or has another length."""
+        """It raises CH102 for a state that is not finite or has another length."""
         self.at(state)
 
     def answer(self, table: Table, state: NDArray[np.float64] = NO_STATE) -> NDArray[np.int64]:
@@ -64,7 +64,7 @@ class CheckedQuestion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AskTerms:
-    """What a study may ask and at which price: public, and settled before the first question."""
+    """It is what a study may ask and at which price: public, and settled before the first question."""
 
     run: str
     price: SumPrice
@@ -95,7 +95,7 @@ class AskTerms:
 
     @property
     def plan(self) -> str:
-        """What ledgers call the questions of this run."""
+        """It is what ledgers call the questions of this run."""
         return plan_of_questions(self.run)
 
     def read(self, data: bytes) -> CheckedQuestion:
@@ -120,7 +120,7 @@ class AskTerms:
         return catalogue.completed(question, self.columns, rows=rows, deviation=deviation)
 
     def require_approved(self, name: str) -> None:
-        """Nothing, or CH608 for a question, a model or a sum of one that was not approved."""
+        """It raises CH608 for a question, a model or a sum of one that was not approved."""
         if catalogue.approved_as(name) not in self.names:
             raise TrustError(
                 "CH608",
@@ -140,7 +140,7 @@ class AskTerms:
         return replace(self, names=tuple(name for name in self.names if name not in struck), columns=columns)
 
     def require_crowd(self, rows: int) -> None:
-        """Nothing, or CH320 where all devices together have fewer rows than the study demands of a question."""
+        """It raises CH320 where all devices together have fewer rows than the study demands of a question."""
         if rows < self.smallest_crowd:
             raise TableError(
                 "CH320",
@@ -151,7 +151,7 @@ class AskTerms:
 
     @staticmethod
     def require_answer(expected: Expected, rows: int) -> None:
-        """Nothing, or CH320 where the noise would leave nothing to say about a plain population of so many rows."""
+        """It raises CH320 where the noise would leave nothing to say about a plain population of so many rows."""
         if math.isfinite(expected.width):
             return
         raise TableError(
@@ -162,19 +162,19 @@ class AskTerms:
         )
 
     def expected(self, checked: CheckedQuestion, rows: int, devices: int) -> Expected:
-        """How wide the intervals of an answer would be, with the noise of so many devices."""
+        """It says how wide the intervals of an answer would be, with the noise of so many devices."""
         deviation = checked.noise.deviation * math.sqrt(devices)
         return catalogue.expected(checked.question, self.columns, rows=rows, deviation=deviation)
 
     def charge(self, number: int) -> Charge:
-        """What a device is charged for answering the question of this number."""
+        """It is what a device is charged for answering the question of this number."""
         price = self.price
         return Charge(
             rule=private_sums.RULE, plan=self.plan, round=number, event=price.everyone, summed=price.summed
         )  # fmt: skip
 
     def check(self, ledger: Ledger, number: int) -> None:
-        """Nothing, or why the ledger does not pay for one more question: CH407, CH401 or CH408."""
+        """It raises the reason why the ledger does not pay for one more question: CH407, CH401 or CH408."""
         try:
             ledger.balance.check(self.charge(number))
         except LedgerError as error:
@@ -206,7 +206,7 @@ def preparation(
     noise: Callable[[int], Stream],
     note: Callable[[int, str], None],
 ) -> Prepare:
-    """How a device deals with questions, wherever it is: in a rehearsal, or at its own site.
+    """It says how a device deals with questions, wherever it is: in a rehearsal, or at its own site.
 
     `table` reads the rows, and is called only after the charge. `noise` gives the stream of a question's noise.
     `note` writes the question, in words, into the device's own log before anything leaves.

@@ -1,4 +1,4 @@
-"""What a run leaves in your hands: a model that predicts, what it cost, and the folder that proves it, read back."""
+"""A run leaves this in your hands: a model that predicts, what it cost, and the folder that proves it."""
 
 import math
 import re
@@ -62,7 +62,7 @@ class TrainedModel:
 
     @property
     def ranks(self) -> bool:
-        """Whether the model orders rows by their hazard, and knows no classes."""
+        """It says whether the model orders rows by their hazard, and knows no classes."""
         return self.sums is not None and self.sums.ranks
 
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
@@ -147,7 +147,7 @@ class Result(TrainedModel):
     judged: Records | None = field(default=None, repr=False)  # test rows, where this process holds those of all sites
 
     def __repr__(self) -> str:
-        """What it reaches, and the ε that is proved against everyone, with its rule, δ, adjacency and adversary."""
+        """It shows the figures, and the ε proved against everyone, with its rule, δ, adjacency and adversary."""
         privacy, proved = self.privacy, self.privacy.against_everyone
         claim = privacy.none or (
             f"ε ≤ {up(proved.epsilon)} (δ = {privacy.delta:g}, {privacy.adjacency}, rule {proved.rule}, "
@@ -164,7 +164,7 @@ def model_shape(model: Model) -> ModelShape:
 
 
 def model_card(model: Model, data: Dataset) -> ModelCard:
-    """What is needed to use the parameters, for model.json."""
+    """It is what is needed to use the parameters, for model.json."""
     return ModelCard(
         kind=model.name,
         widths=tuple(model.widths),

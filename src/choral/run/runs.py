@@ -86,7 +86,7 @@ def settled_again(
     keep_tables: bool = False,
     reached: Callable[[], None] = unheard,
 ) -> tuple[About, Study]:
-    """What a run that has begun and not ended was, and its study; CH802 where data or settings are others by now."""
+    """It reads what a run that has not ended was, and its study; CH802 where data or settings are others by now."""
     about = read_run(path).about
     if about.traits.deployed:
         raise StorageError("CH802", "is a deployment.", where=str(path), fix="choral server run STUDY goes on with it.")
@@ -189,11 +189,11 @@ class Run:
 
     @property
     def rounds_left(self) -> int:
-        """How many rounds the plan still has."""
+        """It says how many rounds the plan still has."""
         return self.study.plan.rounds - self.first + 1
 
     def seconds_ahead(self) -> float:
-        """How long the rounds that are left take here at the least, measured; 0.0 where they are too few to ask.
+        """The rounds that are left take at least so long here, measured; 0.0 where they are too few to ask.
 
         Measured are rounds of training that nobody pays for or keeps, and what it takes to work out the ε of a round in
         the middle of the run. Masks, files and tests come on top.
@@ -216,7 +216,7 @@ class Run:
 
     @property
     def stopped(self) -> str:
-        """Why there are no more rounds, as a sentence."""
+        """It says why there are no more rounds, as a sentence."""
         done, planned = len(self.lines), self.study.plan.rounds
         if done == planned:
             return "all rounds are done"
@@ -224,7 +224,7 @@ class Run:
 
     @property
     def _stopped_by_choice(self) -> bool:
-        """Whether somebody ended it who may have looked at its results, and neither plan nor limits did."""
+        """It says whether somebody ended it who may have looked at its results, and neither plan nor limits did."""
         return len(self.lines) < self.study.plan.rounds and (self.place.chosen or not self.ended)
 
     def begin(self) -> None:
@@ -298,7 +298,7 @@ class Run:
         return line
 
     def _due(self, round_number: int) -> bool:
-        """Whether the model is evaluated after this round: every so many rounds, and after the last one planned.
+        """The model is evaluated after every so many rounds, and after the last one planned.
 
         A deployment's rounds are few and long: its coordinator follows each of them.
         """
@@ -310,7 +310,7 @@ class Run:
         return shape_of(self.study.job) if self.study.job.on_sums else model_shape(self.study.model)
 
     def described(self) -> About:
-        """What is run, for run.json; docs/run-folder.md has the form."""
+        """It is what is run, for run.json; docs/run-folder.md has the form."""
         study, data = self.study, self.study.data
         about = About(
             format=FORMAT,
@@ -358,7 +358,7 @@ class Run:
         return self.conclude()
 
     def card(self) -> ModelCard:
-        """What is needed to use the parameters."""
+        """It is what is needed to use the parameters."""
         return model_card(self.study.model, self.study.data)
 
     def conclude(self) -> Result:
@@ -383,7 +383,7 @@ class Run:
         )
 
     def write_result(self) -> Outcome:
-        """What came out, in the folder with all that a reader needs."""
+        """It is what came out, in the folder with all that a reader needs."""
         if self.compare:
             self.baselines = baselines(self.study, self.watch)
         if self.folder is not None:
@@ -457,7 +457,7 @@ def metrics(study: Study, parameters: NDArray[np.float32]) -> dict[str, float]:
 
 
 def measured(study: Study, parameters: NDArray[np.float32]) -> Measured | None:
-    """How sure the accuracy on the study's test rows is, and the recall of each class; None without such rows."""
+    """It says how sure the accuracy on test rows is, and the recall of each class; None without such rows."""
     rows = study.split.test
     count = len(rows.labels)
     if not count:

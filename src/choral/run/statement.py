@@ -1,4 +1,4 @@
-"""What may be claimed of a run, in numbers: the three ε, each with its rule and adversary, and who has spent what."""
+"""The claims of a run, in numbers: the three ε, each with its rule and adversary, and who has spent what."""
 
 import math
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def privacy_statement(
 
 
 def _full(costs: Costs, rounds: NDArray[np.int64]) -> list[bool]:
-    """Whether one more round would pass each device's limit, by the events that its ledger would hold then."""
+    """It says whether one more round would pass each device's limit, by the events that its ledger would hold then."""
     unsure = rounds >= costs.allowed_rounds  # the others' limits pay for more rounds of this very plan
     after = costs.spent_by_all(np.where(unsure, rounds + 1, 0))
     return [epsilon > limit.epsilon for epsilon, limit in zip(after, costs.limits, strict=True)]
@@ -121,12 +121,12 @@ def several_form(recorded: Statement | None) -> SeveralForm:
 
 
 def planned_statement(costs: Costs, *, first_form: bool = False, several: SeveralForm = "all") -> Statement | None:
-    """What the statement can come to at most, for a device that takes part as often as plan and limit allow."""
+    """It is what the statement can come to at most, for a device that takes part as often as plan and limit allow."""
     return _largest_statement(costs, first_form=first_form, several=several) if costs.private else None
 
 
 def _is_new(costs: Costs, several: SeveralForm) -> bool:
-    """Whether a statement counts by the present rules; those of before were about one device, by older rules."""
+    """It says whether a statement counts by the present rules; those of before were about one device."""
     return several != "nothing" or not costs.plan.protects.one_row
 
 
@@ -209,7 +209,7 @@ def _published(paper: FormulaValue, *, asks: bool) -> PublishedClaim:
 
 
 def _several(costs: Costs, device: int, rounds: int, delta: float, form: SeveralForm) -> SeveralRows | None:
-    """What several rows of one person have lost by so many rounds of this device, with what rare failures take of δ."""
+    """Several rows of one person have lost this by so many rounds, with what rare failures take of δ."""
     if form == "nothing":
         return None
     plan, size = costs.plan, int(costs.rows[device])

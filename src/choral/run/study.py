@@ -53,17 +53,17 @@ class Study:
 
     @property
     def participation(self) -> Participation:
-        """How cohorts are drawn."""
+        """It says how cohorts are drawn."""
         return self.job.federation.participation
 
     @property
     def trained(self) -> Model:
-        """What a device trains on its records or persons; an adaptive clip is one parameter more."""
+        """It is what a device trains on its records or persons; an adaptive clip is one parameter more."""
         return model_of_units(self.model, self.plan)
 
     @cached_property
     def costs(self) -> Costs:
-        """What rounds cost the devices."""
+        """It is what rounds cost the devices."""
         return Costs(
             plan=self.plan,
             secure=self.secure,
@@ -82,7 +82,7 @@ def ask_sum_of(job: Job, devices: int) -> SecureSum:
 
 
 def price_of(job: Job, devices: int) -> SumPrice | None:
-    """What each question costs a device; None where nothing may be asked."""
+    """It is what each question costs a device; None where nothing may be asked."""
     if not job.ask.allowed:
         return None
     secure = ask_sum_of(job, devices)
@@ -96,7 +96,7 @@ def price_of(job: Job, devices: int) -> SumPrice | None:
 
 
 def plan_of_questions(run: str) -> str:
-    """What ledgers call the questions of a run.
+    """It is what ledgers call the questions of a run.
 
     >>> plan_of_questions("9f3c")
     '9f3c:questions'
@@ -135,14 +135,14 @@ def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
 
 
 def check_columns(job: Job, table: Table) -> None:
-    """Nothing, or CH302 for a column that may be asked about and that a table does not have."""
+    """It raises CH302 for a column that may be asked about and that a table does not have."""
     if job.ask.allowed:
         for name in declared_columns(job):
             table.cells(name)
 
 
 def check_rows(job: Job, rows: int) -> None:
-    """Nothing, or CH206 for a device that may be asked and has more rows than an answer's words have room for.
+    """It raises CH206 for a device that may be asked and has more rows than an answer's words have room for.
 
     Its answers would be refused only after it had paid for them.
     """
@@ -171,12 +171,12 @@ def encoder_of(job: Job, path: Path | None = None, inputs: Sequence[Numeric | Ca
 
 
 def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
-    """How updates of this model become ring integers; what may leave its range is charged for."""
+    """It says how updates of this model become ring integers; what may leave its range is charged for."""
     return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=plan.out_of_range)
 
 
 def check_delta(job: Job, rows: int) -> None:
-    """Nothing, or CH102 for a δ that would allow one of so many rows to be published."""
+    """It raises CH102 for a δ that would allow one of so many rows to be published."""
     if job.privacy.delta > 1 / rows:
         raise ConfigError(
             "CH102",
@@ -216,7 +216,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
 
 
 def made_for(make: Maker, kind: str, *, shape: tuple[int, ...], classes: int, where: str = "") -> Model:
-    """What somebody's own code makes for rows of this shape; CH102 for a model of other shapes, and for none."""
+    """It is what somebody's own code makes for rows of this shape; CH102 for a model of other shapes, and for none."""
     try:
         made = make(features=shape[0] if len(shape) == 1 else shape, classes=classes)
     except ChoralError:

@@ -1,4 +1,4 @@
-"""What a server has found out about the devices of a turn: who refused and why, who lied, who disagrees."""
+"""The findings of a server about the devices of a turn: who refused and why, who lied, who disagrees."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -17,7 +17,7 @@ from choral.core.terms import Bond, Terms
 
 
 class FoundById(TypedDict, total=False):
-    """What was found, as the fields of a round's line in a run's record."""
+    """All that was found, as the fields of a round's line in a run's record."""
 
     refused: dict[str, str]
     refused_because_of: dict[str, str]
@@ -51,7 +51,7 @@ class Findings:
         self.named.setdefault(number, what)
 
     def proves(self, sender: int, message: Ready | Refusal) -> bool:
-        """Whether the device of this number signed its message; if not, that is noted, and nothing else."""
+        """Tell whether the device of this number signed its message; if not, that is noted, and nothing else."""
         if isinstance(message, Ready):
             fields, what = ready_fields(message.turn, message.nonce), "READY"
         else:
@@ -122,7 +122,7 @@ def edge_mask(key: bytes, one: int, other: int) -> Mask:
 
 
 def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
-    """Whether an upload's check lanes say 1 and 0 once all is taken away that its masks have added to them."""
+    """Tell whether an upload's check lanes say 1 and 0 once all is taken away that its masks have added to them."""
     added = np.frombuffer(b"".join(checks), words.dtype).reshape(-1, CHECKS).sum(axis=0, dtype=words.dtype)
     return bool((words[terms.parameters :] - added).tolist() == [1, 0])
 
@@ -146,7 +146,7 @@ def _with_later_ones(one: int, mine: Mapping[int, Bond], present: Container[int]
 
 
 def _seen_from_the_other_end(terms: Terms, bonds: Mapping[int, Bond]) -> dict[int, tuple[bytes, ...]]:
-    """What each neighbour must have committed to, except for its envelope, if it agrees with these bonds."""
+    """Give what each neighbour must have committed to, except for its envelope, if it agrees with these bonds."""
     added = np.frombuffer(b"".join(bond.checks for bond in bonds.values()), ring(terms.codec.word_bits))
     size, checks = terms.check_bytes, np.negative(added).tobytes()
     return {

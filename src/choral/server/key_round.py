@@ -42,7 +42,7 @@ class KeyRound:
         self._offers: dict[int, bytes] = {}
 
     def outbox(self) -> dict[int, bytes]:
-        """What the next exchange sends to whom."""
+        """Give what the next exchange sends to whom."""
         return self._outbox
 
     def receive(self, sender: int, frame: Vector) -> None:
@@ -109,7 +109,7 @@ class KeyRound:
 
 
 def check_public(key: bytes) -> None:
-    """Nothing, or CH613 for what no honest device offers.
+    """Raise CH613 for what no honest device offers.
 
     >>> check_public(HybridKey.fresh().public)
     """

@@ -41,7 +41,7 @@ Stage = Literal["upload", "probe", "edges", "final", "open", "done"]  # "probe" 
 
 
 def contained(codec: Codec, words: Words, dimensions: int, *, count: int) -> int:
-    """How many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
+    """Tell how many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
 
     Only a device that breaks the protocol gets a sum out of range, and masks hide which. The sums within the range
     are as good as ever while the others are few: were false words drawn at random, fewer than one of them would be
@@ -63,7 +63,7 @@ def contained(codec: Codec, words: Words, dimensions: int, *, count: int) -> int
 
 
 class Readiness:
-    """Who is ready for a turn, and with which ν."""
+    """The devices that are ready for a turn, each with its ν."""
 
     def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
         self.terms, self.turn, self.called = terms, turn, tuple(sorted(set(called)))
@@ -102,7 +102,7 @@ class Readiness:
             self.findings.refuse(sender, message)
 
     def close(self) -> None:
-        """Nothing, or CH503 if too few are ready; nobody has been asked for an update yet."""
+        """Raise CH503 if too few are ready; nobody has been asked for an update yet."""
         needed = self.terms.secure.smallest_sum
         if len(self.nonces) >= needed:
             return
@@ -137,7 +137,7 @@ def where(turn: Turn) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
-    """What a turn releases: the sum in grid steps, and whose updates are in it.
+    """All that a turn releases: the sum in grid steps, and whose updates are in it.
 
     `spoilt` is how many of its numbers are zero because they lay beyond what honest devices can send.
     """
@@ -149,7 +149,7 @@ class Sum:
 
     @property
     def count(self) -> int:
-        """How many updates were added."""
+        """Tell how many updates were added."""
         return len(self.included)
 
 
@@ -197,7 +197,7 @@ class Round:
         return tuple(sorted(self._uploads))
 
     def outbox(self) -> Mapping[int, bytes]:
-        """What is to be sent now, by device number."""
+        """Give what is to be sent now, by device number."""
         return self._outbox
 
     def receive(self, sender: int, frame: Vector) -> None:
@@ -298,7 +298,7 @@ class Round:
         return misled
 
     def _lying(self, silent: set[int]) -> set[int]:
-        """Who must be left out: whose lanes are false by its own account, and one end of each pair that quarrels."""
+        """The devices to leave out: those whose own account makes their lanes false, and one end of each quarrel."""
         broken = self._broken - silent
         for number in broken:
             self.findings.name(number, "sent check lanes that do not say 1 and 0")
@@ -356,7 +356,7 @@ class Round:
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
     def _check_sum(self, integers: Integers) -> None:
-        """Nothing, or the SumError of a sum that something else belies."""
+        """Raise the SumError of a sum that something else belies."""
 
     def _self_masks(self) -> dict[int, Mask]:
         """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
@@ -372,7 +372,7 @@ class Round:
         )
 
     def _opened_by(self, owner: int) -> list[int]:
-        """Who has opened a device's share, or CH503 if they are too few."""
+        """The devices that have opened their share of this one's mask, or CH503 if they are too few."""
         holders, threshold = self._holders(owner), self.terms.secure.threshold
         able = sorted(holder for holder in holders if owner in self._keys.get(holder, ()))
         if len(able) < threshold:

@@ -18,7 +18,7 @@ SUBSETS = 256  # so many sets of shares are tried: enough for any two wrong ones
 
 
 def unseal(key: bytes, context: bytes, sender: str, receiver: str, envelope: bytes) -> bytes:
-    """What the sender sealed for the receiver in this round, by the envelope's own key, or a TrustError.
+    """Give what the sender sealed for the receiver in this round, by the envelope's own key, or a TrustError.
 
     >>> from choral.core.keys import Identity, envelope_key, seal
     >>> a, b = Identity.fresh("a"), Identity.fresh("b")

@@ -36,7 +36,7 @@ class Speaker:
         return f"Speaker(next {self._next})"
 
     def head(self, device: int, frame: Vector) -> bytes:
-        """What goes before the frame on its way to this device."""
+        """Give what goes before the frame on its way to this device."""
         with self._counting:
             counter, self._next = self._next, self._next + 1
         known, known_hash = self._hashed  # of this call: another thread may be sending another frame

@@ -63,7 +63,7 @@ class RoomForUploads:
 
 
 class KeptVectors(NamedTuple):
-    """How many vectors a running sum may keep: those that are under way to its threads, and its own sums."""
+    """The numbers of vectors that a running sum may keep: those that are under way to its threads, and its own sums."""
 
     waiting: int = 0
     sums: int = 1
@@ -112,7 +112,7 @@ class RunningSum:
 
     @property
     def keeps(self) -> KeptVectors:
-        """How many vectors it keeps now."""
+        """Tell how many vectors it keeps now."""
         return KeptVectors(waiting=len(self._under_way), sums=len(self._sums))
 
     def total(self) -> Words:
@@ -177,7 +177,7 @@ def add_vectors(total: Words, vectors: Sequence[Words], *, threads: int) -> None
 
 
 def _bounds(vector: Words, parts: int) -> list[int]:
-    """Where parts of a vector of about one length begin, each with a line of the cache, and where the last one ends."""
+    """The bounds of parts of a vector of about one length; each begins with a line of the cache."""
     lines, words = -(-vector.nbytes // _LINE), _LINE // vector.dtype.itemsize
     parts = max(1, min(parts, lines))
     return [words * (lines * number // parts) for number in range(parts)] + [len(vector)]

@@ -103,7 +103,7 @@ class Announcements(Mapping[int, bytes]):
 
 
 class PartOfCohort(Cohort):
-    """What a device knows of Ω by paths: the size, itself and its neighbours, under the context that binds all of Ω."""
+    """A device's part of Ω by paths: the size, itself and its neighbours, under the context that binds all of Ω."""
 
     def __init__(self, terms: Terms, turn: Turn, context: bytes, size: int, members: Iterable[Member]) -> None:
         super().__init__(terms, turn, (), context)
@@ -117,11 +117,11 @@ class PartOfCohort(Cohort):
         return f"PartOfCohort({self.turn}, {len(self._members)} of {len(self)} devices)"
 
     def neighbours(self, number: int) -> tuple[int, ...]:
-        """Who shares a mask with this device, ascending."""
+        """The devices that share a mask with this one, ascending."""
         return tuple(other for other in self._members if other != number)
 
     def point(self, number: int) -> int:
-        """Where this device's shares lie on the polynomials: its position in the cohort, from 1."""
+        """The place where this device's shares lie on the polynomials: its position in the cohort, from 1."""
         return self._members[number].position + 1
 
     def bundle(self, number: int) -> Bundle:
@@ -129,7 +129,7 @@ class PartOfCohort(Cohort):
         return self._members[number].bundle
 
     def may_hold(self, numbers: Set[int]) -> bool:
-        """Whether all of these may be in the cohort; of those whom it has not seen, a device knows that they enrolled.
+        """Tell whether all of these may be in the cohort; of those it has not seen, a device knows that they enrolled.
 
         A number that is not in the cohort makes D larger, and so the sum that may be opened smaller, never the reverse.
         """
@@ -279,7 +279,7 @@ class TreeLists(Lists):
     described: ClassVar[Mapping[str, str]] = {"lists": "trees"}
 
     def check(self, terms: Terms) -> None:
-        """Nothing, or CH204 with what needs whole lists."""
+        """Raise CH204 with what needs whole lists."""
         if terms.hybrid or terms.extension is not None:
             raise PlanError(
                 "CH204",
@@ -308,7 +308,7 @@ class TreeLists(Lists):
         return lambda number: tuple(numbers[position] for position in circle.neighbours(cohort.places[number]))
 
     def announced(self, terms: Terms, turn: Turn, nonces: Mapping[int, bytes], model: Vector) -> Mapping[int, bytes]:
-        """What each device of a cohort is shown: the paths that concern it."""
+        """Give what each device of a cohort is shown: the paths that concern it."""
         return Announcements(terms, turn, nonces, model, self.tree or roster_tree(terms.whole))
 
     def seen(self, message: Omega | Paths, known: Iterable[tuple[Turn, bytes]]) -> tuple[Turn, bytes] | None:

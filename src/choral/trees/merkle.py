@@ -68,7 +68,7 @@ def root_of(kind: str, entry: bytes, *, index: int, count: int, path: bytes) -> 
 
 
 def path_length(index: int, count: int) -> int:
-    """How many siblings the path to an entry has: one per level, except for those where it is the odd one at the end.
+    """Tell how many siblings the path to an entry has: one per level, except where it is the odd one at the end.
 
     >>> [path_length(index, 5) for index in range(5)]
     [3, 3, 3, 3, 1]
@@ -127,7 +127,7 @@ def _card(bundle: Bundle) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class RosterPart:
-    """What a device knows of a roster: its root, how many are enrolled, and its own place with the path to it.
+    """All that a device knows of a roster: its root, how many are enrolled, and its own place with the path to it.
 
     >>> identity = Identity.fresh("a")
     >>> tree = roster_tree([identity.bundle])
@@ -149,7 +149,7 @@ class RosterPart:
 
     @property
     def digest(self) -> bytes:
-        """What people compare and devices pin: the root."""
+        """Give what people compare and devices pin: the root."""
         return self.root
 
     def number_of(self, identity: Identity) -> int:
@@ -159,12 +159,12 @@ class RosterPart:
         return self.number
 
     def check(self, number: int, bundle: Bundle, path: bytes) -> None:
-        """Nothing if the path shows that this bundle is enrolled under this number, and its signature holds."""
+        """Raise CH615 or CH606 unless the path shows that this bundle is enrolled under this number."""
         require_enrolled(self.root, self.count, number, bundle, path)
 
 
 def require_enrolled(root: bytes, count: int, number: int, bundle: Bundle, path: bytes) -> None:
-    """Nothing if a path shows that a bundle stands under this number in the roster of a root, else CH615 or CH606."""
+    """Raise CH615 or CH606 unless a path shows a bundle under this number in the roster of a root."""
     if root_of(_ROSTER, _card(bundle), index=number, count=count, path=path) != root:
         raise no_path(f"no path from device number {number} to the root of the roster")
     bundle.verify()
@@ -180,7 +180,7 @@ def cohort_tree(nonces: Mapping[int, bytes]) -> Tree:
 
 
 def require_in_cohort(root: bytes, size: int, position: int, number: int, nonce: bytes, path: bytes) -> None:
-    """Nothing if a path shows that a device with this ν stands at this position of the cohort of a root, else CH615."""
+    """Raise CH615 unless a path shows a device with this ν at this position of the cohort of a root."""
     if root_of(_COHORT, _ready(number, nonce), index=position, count=size, path=path) != root:
         raise no_path(f"no path from position {position} to the root of the cohort")
 

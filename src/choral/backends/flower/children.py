@@ -1,4 +1,7 @@
-"""Processes as children of this one: each with a folder, a log and quiet surroundings, and all end together."""
+"""Processes as children of this one: each with a folder, a log and quiet surroundings, and all end together.
+
+A site has one: the node that calls out to its server.
+"""
 
 import contextlib
 import os
@@ -9,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Self
 
 from choral.backends.connecting import Pauses
-from choral.core.errors import DeploymentError
+from choral.core.errors import ConfigError, DeploymentError
 
 # Nothing that Flower starts looks up the internet.
 QUIET = {
@@ -47,6 +51,7 @@ _TIED = (
 _START = 60.0  # seconds that a process may take until it listens
 PAUSE, LONGEST = 5.0, 20.0  # seconds before one that ended is started again
 END = 3.0  # seconds that it may take to end when asked to
+TESTED = ("1.41", "1.42")  # versions of Flower
 
 
 @dataclass
@@ -184,3 +189,45 @@ def _end(process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
             os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
     elif process.poll() is None:
         process.kill()
+
+
+def connect(
+    children: Children,
+    folder: Path,
+    *,
+    superlink: str,
+    authority: Path,
+    key: Path,
+    door: Path,
+    gave_up: Callable[[], None] | None = None,
+) -> None:
+    """Start a node that calls out to a SuperLink and takes its messages to the device's door.
+
+    `gave_up` is called whenever the node has ended by itself, before it is started again.
+    """
+    check_version()
+    children.start(
+        "node",
+        [
+            sys.executable, "-m", "choral.backends.flower.node", "--superlink", superlink,
+            "--authority", str(authority), "--key", str(key), "--door", str(door),
+        ],
+        folder,
+        lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
+        when_it_ends=gave_up,
+        also=PROXIES,
+    )  # fmt: skip
+
+
+def check_version() -> None:
+    """Nothing, or CH106 if Flower is not there in a version that is known to work."""
+    try:
+        version = metadata.version("flwr")
+    except metadata.PackageNotFoundError:
+        version = ""
+    if not version.startswith(TESTED):
+        raise ConfigError(
+            "CH106",
+            f"a deployment runs on Flower {' or '.join(TESTED)}; {version or 'none'} is installed.",
+            fix="pip install 'choral[flower]' 'flwr>=1.41,<1.43'",
+        )

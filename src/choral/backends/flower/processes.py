@@ -3,20 +3,17 @@
 import json
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from importlib import metadata
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from choral.backends import local_socket
 from choral.backends.flower.api import PIECE
-from choral.backends.flower.children import PROXIES, Children
+from choral.backends.flower.children import Children, check_version, connect
 from choral.backends.flower.control import Control, public_key
 from choral.backends.flower.gate import LATE
-from choral.core.errors import ConfigError
 
 __all__ = ["Children", "Control", "command", "conduct", "connect", "free_address", "serve", "simulate"]
 
-TESTED = ("1.41", "1.42")
 _REQUEST = 30.0  # seconds that a request may take at the least, however short a study's deadlines are
 
 
@@ -132,34 +129,6 @@ def simulate(children: Children, folder: Path) -> str:
     return inner
 
 
-def connect(
-    children: Children,
-    folder: Path,
-    *,
-    superlink: str,
-    authority: Path,
-    key: Path,
-    door: Path,
-    gave_up: Callable[[], None] | None = None,
-) -> None:
-    """Start a node that calls out to a SuperLink and takes its messages to the device's door.
-
-    `gave_up` is called whenever the node has ended by itself, before it is started again.
-    """
-    check_version()
-    children.start(
-        "node",
-        [
-            sys.executable, "-m", "choral.backends.flower.node", "--superlink", superlink,
-            "--authority", str(authority), "--key", str(key), "--door", str(door),
-        ],
-        folder,
-        lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
-        when_it_ends=gave_up,
-        also=PROXIES,
-    )  # fmt: skip
-
-
 def _enclosed(path: Path) -> list[str]:
     """The words before one of Flower's commands that give it a socket in place of a port."""
     check_version()
@@ -170,20 +139,6 @@ def command(name: str) -> str:
     """Where one of Flower's commands lies, or CH106 if Flower is not there in a version that is known to work."""
     check_version()
     return str(Path(sys.executable).parent / name)
-
-
-def check_version() -> None:
-    """Nothing, or CH106 if Flower is not there in a version that is known to work."""
-    try:
-        version = metadata.version("flwr")
-    except metadata.PackageNotFoundError:
-        version = ""
-    if not version.startswith(TESTED):
-        raise ConfigError(
-            "CH106",
-            f"a deployment runs on Flower {' or '.join(TESTED)}; {version or 'none'} is installed.",
-            fix="pip install 'choral[flower]' 'flwr>=1.41,<1.43'",
-        )
 
 
 def free_address() -> str:

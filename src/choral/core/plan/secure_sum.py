@@ -1,4 +1,4 @@
-"""How a round's sum is protected: who may drop out, who may collude, and when it may be opened."""
+"""The protection of a round's sum: who may drop out, who may collude, and when it may be opened."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ _OF_BEFORE: dict[str, object] = {"lanes": 1, "masks": "single", "mode": "choral"
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSum:
-    """How a round's sum is protected: who may drop out, who may collude, and when it may be opened.
+    """The protection of a round's sum: who may drop out, who may collude, and when it may be opened.
 
     `smallest_sum` is u_min, `threshold` is s, `colluders` is c of docs/secure-sum.md. `adversary` is the server
     that the numbers must withstand: a lying one also needs s + u_min ≥ r + c + 1, and a complete graph.
@@ -80,7 +80,7 @@ class SecureSum:
         return own | {name: before[name] for name in ("lanes", "masks")} | graph | {"mode": before["mode"]}
 
     def require_runnable(self) -> None:
-        """Nothing, or CH204 for a form that only choral 0.2 and before can run."""
+        """Raise CH204 for a form that only choral 0.2 and before can run."""
         for name, value in self.retired:
             raise PlanError(
                 "CH204", f"a secure sum with {name} = {value!r}.", fix="choral 0.2 is the last version that runs it."
@@ -93,12 +93,12 @@ class SecureSum:
 
     @property
     def lying(self) -> bool:
-        """Whether the numbers withstand a lying server, and not only a curious one."""
+        """Tell whether the numbers withstand a lying server, and not only a curious one."""
         return self.adversary == "lying"
 
     @property
     def sparse(self) -> bool:
-        """Whether each device shares secrets with some others only."""
+        """Tell whether each device shares secrets with some others only."""
         return self.graph == "harary"
 
     @property
