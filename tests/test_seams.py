@@ -95,7 +95,7 @@ def counted():
 
 def test_the_seams_of_the_working_tree_stay_open(counted):
     """The limits of the plan: 25 lines compare a variant (there were 168), 20 signatures have an untyped dict (151)."""
-    assert counted["comparisons"] <= 25, "ask a value instead, as plan.protects or mechanism_of(plan)"
+    assert counted["comparisons"] <= 25, "ask a value instead, as plan.protects or plan.mechanism"
     assert counted["untyped_in_signatures"] <= 20
     assert counted["untyped_in_public_signatures"] == 0
     assert counted["classes_twice"] == {}

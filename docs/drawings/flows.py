@@ -149,7 +149,7 @@ def rules() -> str:
     kinds: dict[str, list[str]] = {}
     for mechanism in MECHANISMS:
         known = kinds.setdefault(type(mechanism).__name__, [])
-        known += [rule for rule in WORDS[mechanism].rules if rule not in known]
+        known += [rule for rule in WORDS[type(mechanism)].rules if rule not in known]
     pieces, y = [words(14, 24, "Which rule counts what a device loses?", kind="bold")], 42.0
     for number, (kind, names) in enumerate(kinds.items()):
         leaf, height = _leaf(y, names)

@@ -15,7 +15,6 @@ import numpy as np
 
 from choral.core.codec import Codec
 from choral.core.errors import ChoralError
-from choral.core.mechanisms import mechanism_of
 from choral.core.plan import Plan, SecureSum
 from choral.learning import models
 from choral.learning.models import Model
@@ -74,7 +73,6 @@ def works(model: Model, changes: dict[str, Any]) -> bool:
     """Whether a simulation with this model and this plan can be made."""
     try:
         plan = replace(BASE, **changes)
-        mechanism_of(plan)
         trained = model_of_units(model, plan)
         rng, shape = np.random.default_rng(0), trained.row
         devices = [(str(one), rng.uniform(-0.1, 0.1, (ROWS, *shape)), np.arange(ROWS) % 2) for one in range(4)]

@@ -87,13 +87,13 @@ class Once:
 
     def plan(self, study: Study) -> Plan:
         """The study's plan with these numbers in place of the proposed ones, before its noise is solved."""
-        plan, smoothness = study.plan, CONVEX[study.model.link][0] * study.plan.row_length**2
+        plan, smoothness = study.plan, CONVEX[study.model.link][0] * study.plan.mechanism.row_length**2
         width = math.sqrt(2) if study.model.link == "softmax" else 1.0
         rounds = math.ceil(self.rounds * plan.devices / plan.cohort)
-        local_time = self.time / plan.row_length**2 / rounds * plan.rows / float(study.rows.mean())
+        local_time = self.time / plan.mechanism.row_length**2 / rounds * plan.rows / float(study.rows.mean())
         steps = max(1, math.ceil(local_time * smoothness / (2 * MARGIN)))
         return replace(
-            plan, rounds=rounds, clip=width * self.slope * plan.row_length, local_steps=steps,
+            plan, rounds=rounds, clip=width * self.slope * plan.mechanism.row_length, local_steps=steps,
             step_size=local_time / steps,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 from choral.core.codec import Codec
 from choral.core.errors import PlanError, TableError, TrainingError
 from choral.core.plan import Plan
-from choral.engine import compiled
+from choral.engine import programs
 from choral.engine.compiled import CompiledEngine
 from choral.learning import models, noise, streams
 from choral.learning.recipe import Recipe, sensitivity_factor
@@ -303,7 +303,7 @@ def test_an_interrupted_round_counts_for_nobody(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compiled, "check_runs", interrupt)
+    monkeypatch.setattr(programs, "check_runs", interrupt)
     with pytest.raises(KeyboardInterrupt):
         one.train(start(), 0, np.arange(12))
     assert one.rounds_of.sum() == 0
@@ -416,7 +416,7 @@ def test_rounds_that_fail_together_count_for_nobody(monkeypatch):
     def fails(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compiled, "check_runs", fails)
+    monkeypatch.setattr(programs, "check_runs", fails)
     with pytest.raises(KeyboardInterrupt):
         list(one.rounds(start(), [np.array([0, 1]), np.array([2, 3])], every=2))
     assert (one.rounds_of == before).all()

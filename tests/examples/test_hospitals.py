@@ -234,7 +234,7 @@ def test_the_readme_does_what_it_shows(folder):
                     said(line)
     # What the README says of a rehearsal: the same file gives a plan of as many rounds with the same ε.
     rehearsed, study = settle(config.read(folder / "choral.toml")), Agreement.read(folder / "study" / "study.toml")
-    said_of_both = [(one.plan.rounds, one.plan.rows, one.plan.noise_is_added) for one in (rehearsed, study)]
+    said_of_both = [(one.plan.rounds, one.plan.rows, one.plan.mechanism.noise_is_added) for one in (rehearsed, study)]
     assert said_of_both == [(12, 700, "once")] * 2
     spent = [one.costs.spent(0, 12, 1e-5) for one in (rehearsed, study.settled)]
     assert spent == pytest.approx([2.0, 2.0], abs=1e-6)

@@ -236,7 +236,7 @@ MUTANTS = [
         "tests/learning/test_batches.py::"
         "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
     bug("Poisson accounting on shuffled batches", MECHANISMS + "charging",
-        "mechanism_of(part).of_device(part)", "POISSON",
+        "part.mechanism.of_device(part)", "POISSON",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("a table whose order has changed", PINNED + "check_table", "found != approved", "False", RE_ORDERED),
@@ -384,7 +384,8 @@ MUTANTS = [
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
     bug("half of what one record moves", MECHANISMS + "movement",
-        "2 * plan.clip / plan.batch * plan.pulled_time", "plan.clip / plan.batch * plan.pulled_time",
+        "2 * plan.clip / plan.batch * plan.mechanism.moving_time(plan)",
+        "plan.clip / plan.batch * plan.mechanism.moving_time(plan)",
         "tests/privacy/test_mechanisms_noise_once.py::"
         "test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor"),
     bug("steps that fit the draw", "choral.learning.once:noisy_upload",
@@ -425,7 +426,8 @@ MUTANTS = [
     bug("a device's update clipped to twice its bound", RECIPE + "Recipe.of",
         "plan.upload_bound", "2 * plan.upload_bound",
         "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
-    bug("a count that is not charged for", PLAN + "Plan.moves", "math.hypot(2, COUNT_LENGTH)", "2.0",
+    bug("a count that is not charged for", "choral.core.mechanisms:ClippedUpdate.moves",
+        "math.hypot(2, COUNT_LENGTH)", "2.0",
         "tests/audit/test_sensitivity.py::"
         "test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_charged_for"),
     bug("five rows at the price of one", "choral.accounting.groups:_scaled",

@@ -189,7 +189,7 @@ def assumptions():
 
 
 def test_every_rule_is_in_the_list_of_assumptions_and_nothing_else_is():
-    known = {rule for mechanism in MECHANISMS for rule in WORDS[mechanism].rules} | {RULE}
+    known = {rule for mechanism in MECHANISMS for rule in WORDS[type(mechanism)].rules} | {RULE}
     named = {rule for rules, _, _ in assumptions() if rules != "all" for rule in rules.split(", ")}
     assert named == known
 

@@ -41,4 +41,4 @@ def test_whole_number_noise_is_refused_since_the_rule_is_about_gaussians():
     with pytest.raises(PlanError, match=r'CH204 law = "skellam" with updates clipped as a whole'):
         of_clipped_updates(part)
     assert of_clipped_updates(exposed(**NUMBERS)).rule == "S4"
-    assert not CLIPPED_UPDATE.describes(part)
+    assert not CLIPPED_UPDATE.describes(part, "every step")

@@ -15,7 +15,7 @@ from choral.core.codec import Codec, sensitivity
 from choral.core.errors import PlanError
 from choral.core.events import Gaussian, Zcdp, epsilon_of
 from choral.core.exposure import in_crowd
-from choral.core.mechanisms import NOISE_ONCE, PARTITION, mechanism_of, movement
+from choral.core.mechanisms import NoiseOnce, Partition, movement
 from choral.core.plan import SMOOTHING, Budget, Plan, SecureSum
 
 ONCE = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
@@ -80,7 +80,7 @@ def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
     every = replace(ONCE, noise_is_added="every step", row_length=0.0)
     assert not {"noise_is_added", "row_length"} & every.to_dict().keys()
     assert Plan.from_dict(ONCE.to_dict()) == ONCE and ONCE.digest != every.digest
-    assert mechanism_of(ONCE) is NOISE_ONCE and mechanism_of(every) is PARTITION
+    assert isinstance(ONCE.mechanism, NoiseOnce) and isinstance(every.mechanism, Partition)
 
 
 @pytest.mark.parametrize("changes", [
@@ -185,7 +185,7 @@ def test_whole_noise_takes_what_a_pull_takes_off_the_movement(pull):
     codec = Codec.for_plan(whole, SecureSum.for_cohort(16), 210)
     assert gaussian.noise < codec.noise_in_grid * codec.grid <= 1.05 * gaussian.noise
     older = calibrated(replace(whole, codec=1), budget)
-    assert older.noise == pytest.approx(gaussian.noise * plan.local_time / plan.pulled_time, rel=1e-6)
+    assert older.noise == pytest.approx(gaussian.noise * plan.local_time / plan.mechanism.moving_time(plan), rel=1e-6)
     for each in (whole, older):  # each plan's codec keeps what its charge says
         codec = Codec.for_plan(each, SecureSum.for_cohort(16), 210)
         moved = sensitivity(each, 210, codec.grid)

@@ -34,7 +34,7 @@ def test_a_server_of_sums_is_named_with_its_helpers_and_the_certificate_with_the
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: type(one).__name__)
 def test_every_mechanism_says_what_each_rule_counts_and_what_is_done_to_an_update(mechanism):
     plan = Plan(devices=8, cohort=4, rounds=4, rows=100, batch=20, step_size=0.5, clip=1.5, noise=0.25)
-    words = WORDS[mechanism]
+    words = WORDS[type(mechanism)]
     assert words.rules.keys() >= {mechanism.rule, mechanism.rule_of_sums} and all(words.rules.values())
     assert "1.5" in words.protection(plan) and "0.25" in words.protection(plan)
     assert "20" in words.sized(plan) or "all" in words.sized(plan)

@@ -11,7 +11,7 @@ from choral.accounting.reserves import spendable
 from choral.accounting.words import WORDS, Words, rule_in_words
 from choral.core.errors import PlanError
 from choral.core.events import Zcdp, epsilon_of
-from choral.core.mechanisms import MECHANISMS, Mechanism, mechanism_of
+from choral.core.mechanisms import MECHANISMS, Mechanism
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.run.statement import privacy_statement, releases
 
@@ -24,7 +24,7 @@ class Toy(Mechanism):
 
     rule, rule_of_sums = "T1", "T1"
 
-    def describes(self, plan):
+    def describes(self, plan, noise_is_added):  # noqa: ARG002
         return plan.clip == 7.0
 
     def check(self, plan):
@@ -49,7 +49,7 @@ class OfToys(Words):
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
     value = Toy()
-    monkeypatch.setitem(WORDS, value, OfToys(rules={"T1": "a decree"}))
+    monkeypatch.setitem(WORDS, Toy, OfToys(rules={"T1": "a decree"}))
     monkeypatch.setattr("choral.core.mechanisms.MECHANISMS", [value, *MECHANISMS])
     return value
 
@@ -71,7 +71,7 @@ def test_a_toy_mechanism_is_calibrated_and_proposed(toy):
     reported = choral.account(**{**NUMBERS, "clip": 7.0}, noise=found.noise, delta=spendable(BUDGET).delta)
     assert 0.999 * 2.0 <= reported.proved.against_everyone.epsilon <= 2.0
     proposed = choral.plan_for(epsilon=2.0, devices=3, rows=10**6, features=2, clip=7.0, local_steps=1, delta=1e-7)
-    assert (proposed.chosen.rule, mechanism_of(proposed.plan)) == ("T1", toy)
+    assert (proposed.chosen.rule, proposed.plan.mechanism) == ("T1", toy)
     assert proposed.alternatives == ()  # nothing is proved of its sums, and it draws batches in one way
     with pytest.raises(PlanError, match="a toy shares no noise"):
         smallest_noise(costs().exposure(0, 4), BUDGET, "with_secure_sum")

@@ -148,7 +148,7 @@ def test_three_classes_have_a_slope_as_two_have():
     """√2·0.2·R: the longest gradient of a row whose true class may lack no more than 0.2."""
     labels = np.digitize(ROWS[:, 0], [-0.3, 0.3])
     plan = settle(config.job_of(**SETTINGS, slope=0.2), (ROWS, labels)).plan
-    assert plan.clip == pytest.approx(2**0.5 * 0.2 * plan.row_length)
+    assert plan.clip == pytest.approx(2**0.5 * 0.2 * plan.mechanism.row_length)
 
 
 def test_more_rows_take_more_and_shorter_steps_and_cost_the_same():

@@ -15,7 +15,7 @@ from choral.accounting.words import WORDS, summing_server
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, epsilon_of
 from choral.core.exposure import ADJACENCY, EVERYONE, Exposure, adjacency_of, in_crowd
-from choral.core.mechanisms import CLIPPED_UPDATE, PARTITION, charging, sum_uncounted
+from choral.core.mechanisms import CLIPPED_UPDATE, ClippedUpdate, Partition, charging, sum_uncounted
 from choral.core.plan import (
     RETIRED_LAW,
     AnyLaw,
@@ -70,8 +70,8 @@ class SmoothExposure(Exposure):
     smoothness: float | None = None
     convex: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __post_init__(self, *own: Any) -> None:  # noqa: ANN401 - the numbers of a mechanism, as a Plan takes them
+        super().__post_init__(*own)
         if self.smoothness is not None:
             require_number("smoothness", self.smoothness)
         if not isinstance(self.convex, bool):
@@ -132,7 +132,7 @@ def against_everyone(part: Exposure) -> Loss:
     'S1'
     """
     mechanism = charging(part)
-    event, why = mechanism.event(part, range(part.rounds)), WORDS[mechanism].certificate(part, 1, summed=False)
+    event, why = mechanism.event(part, range(part.rounds)), WORDS[type(mechanism)].certificate(part, 1, summed=False)
     return Loss(rule=mechanism.rule, event=event, adversary=EVERYONE, certificate=why, adjacency=adjacency_of(part))
 
 
@@ -147,7 +147,7 @@ def with_secure_sum(part: Exposure) -> Loss | str:
     mechanism, noises = charging(part), part.honest_noises
     event: Event
     rule, reason = mechanism.rule_of_sums, sum_uncounted(part)
-    several = mechanism is PARTITION and part.local_steps > 1 and reason == mechanism.uncounted(part)
+    several = isinstance(mechanism, Partition) and part.local_steps > 1 and reason == mechanism.uncounted(part)
     if several and (stretch := lipschitz(part)) is not None:
         if part.continues and part.local_steps % part.batches_per_pass:
             return "passes do not end with the rounds"
@@ -155,7 +155,7 @@ def with_secure_sum(part: Exposure) -> Loss | str:
     elif reason:
         return reason
     else:
-        certificate = WORDS[mechanism].certificate(part, noises, summed=True)
+        certificate = WORDS[type(mechanism)].certificate(part, noises, summed=True)
         event = mechanism.event(part, range(part.rounds), noises)
     summed = summing_server(part)
     return Loss(rule=rule, event=event, adversary=summed, certificate=certificate, adjacency=adjacency_of(part))
@@ -180,7 +180,7 @@ def of_clipped_updates(part: Exposure) -> Loss:
         rule="S4",
         event=CLIPPED_UPDATE.event(part, range(part.rounds), noises),
         adversary=summing_server(part) if part.secure_sum else EVERYONE,
-        certificate=WORDS[CLIPPED_UPDATE].certificate(part, noises, summed=part.secure_sum),
+        certificate=WORDS[ClippedUpdate].certificate(part, noises, summed=part.secure_sum),
         adjacency=DEVICE.adjacency,
     )
 

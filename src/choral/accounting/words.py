@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from choral.core.exposure import EVERYONE, SUMS, Exposure, exposure_of
 from choral.core.mechanisms import (
-    CLIPPED_UPDATE,
-    INTEGER_NOISE,
-    NOISE_ONCE,
-    PARTITION,
-    POISSON,
+    ClippedUpdate,
+    IntegerNoise,
     Mechanism,
-    mechanism_of,
+    NoiseOnce,
+    Partition,
+    PoissonBatches,
     movement,
 )
 from choral.core.plan import Against, AnyLaw, Plan, SecureSum
@@ -118,26 +117,24 @@ class _OfWholeUpdates(Words):
         return f"each update is {clipped}; what is seen carries the noise of {noises} honest devices"
 
     def described(self, plan: Plan) -> str:
+        at_first, following = _followed(plan)
         return (
-            f"Each device's whole update clipped to {_clip_of(plan)}; {_in_full(plan)} of standard deviation "
-            f"{plan.noise:.4g}{_exactness(plan)} once, on the update{_following(plan)}"
+            f"Each device's whole update clipped to {plan.clip:.3g}{at_first}; {_in_full(plan)} of standard deviation "
+            f"{plan.noise:.4g}{_exactness(plan)} once, on the update{following}"
         )
 
     def protection(self, plan: Plan) -> str:
-        whole = f"the whole update clipped to {_clip_of(plan)}"
-        return f"{whole}, {noise_of(plan)} {plan.noise:.4g} once{_following(plan)}"
+        at_first, following = _followed(plan)
+        whole = f"the whole update clipped to {plan.clip:.3g}{at_first}"
+        return f"{whole}, {noise_of(plan)} {plan.noise:.4g} once{following}"
 
 
-def _clip_of(plan: Plan) -> str:
-    return f"{plan.clip:.3g}" + (" at first" if plan.adaptive else "")
-
-
-def _following(plan: Plan) -> str:
-    """What else is said where the clip is adaptive."""
-    if not plan.adaptive:
-        return ""
-    followed = f"clip and noise follow the {plan.clip_quantile:g} quantile of the updates' lengths"
-    return f"; {followed}, by a count with the same noise"
+def _followed(plan: Plan) -> tuple[str, str]:
+    """What else is said of the clip, and of the noise, where both follow the updates."""
+    if not (quantile := plan.mechanism.own.get("clip_quantile")):
+        return "", ""
+    followed = f"clip and noise follow the {quantile:g} quantile of the updates' lengths"
+    return " at first", f"; {followed}, by a count with the same noise"
 
 
 class _OfNoiseOnce(Words):
@@ -150,8 +147,9 @@ class _OfNoiseOnce(Words):
 
     def described(self, plan: Plan) -> str:
         rows = "all rows" if plan.partitioned else "the rows of one secret draw per round"
+        length = plan.mechanism.own["row_length"]
         return (
-            f"Training on {rows} without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
+            f"Training on {rows} without noise, rows at most {length:.3g} long, gradients clipped to "
             f"{plan.clip:.3g} per {plan.unit}; {_in_full(plan)} of standard deviation {plan.noise:.4g} once, on "
             f"the upload, before masking. One {plan.unit} can move an upload by at most {movement(plan):.3g}, whatever "
             f"its rows say: the loss is convex, and steps are shorter than 2/L"
@@ -161,22 +159,22 @@ class _OfNoiseOnce(Words):
         return f"clipping to {plan.clip:.3g} per {plan.unit}, {noise_of(plan)} {plan.noise:.4g} once"
 
 
-WORDS: dict[Mechanism, Words] = {
-    PARTITION: Words(
+WORDS: dict[type[Mechanism], Words] = {
+    Partition: Words(
         rules={
             "S1": "every noisy step counted on its own",
             "S2": "one step per round, noise summed over the honest devices",
             "S3": "in exact arithmetic: steps that do not expand, last noise summed over the honest devices",
         },
     ),
-    POISSON: _OfPoisson(
+    PoissonBatches: _OfPoisson(
         name="Poisson sampling",
         batches="secret Poisson batches",
         size="batches of about {batch:,}, Poisson",
         why_batches="each record is in a batch by its own secret coin, which hides it further.",
         rules={"S5": "secret Poisson batches inside each device"},
     ),
-    CLIPPED_UPDATE: _OfWholeUpdates(
+    ClippedUpdate: _OfWholeUpdates(
         noise_on="the update",
         batches="batches that are no part of the proof",
         size="batches of about {batch:,}",
@@ -184,11 +182,11 @@ WORDS: dict[Mechanism, Words] = {
         why_batches="how a device draws its batches does not matter, since its whole update is clipped.",
         rules={"S4": "whole updates clipped, noise summed over the honest devices"},
     ),
-    INTEGER_NOISE: _OfWholeNumbers(
+    IntegerNoise: _OfWholeNumbers(
         why_batches="the rows are split into batches: of sampled ones with whole-number noise nothing is proved.",
         rules={"S6": "one step per round, whole-number noise on the grid"},
     ),
-    NOISE_ONCE: _OfNoiseOnce(
+    NoiseOnce: _OfNoiseOnce(
         noise_on="the upload",
         batches="all rows of a device in every step",
         size="all rows",
@@ -206,7 +204,7 @@ def words_of(plan: Plan) -> Words:
     >>> words_of(Plan(devices=2, cohort=2, rounds=1, rows=8, batch=4, step_size=0.5, clip=1.0, noise=1.0)).name
     'Poisson sampling'
     """
-    return WORDS[mechanism_of(plan)]
+    return WORDS[type(plan.mechanism)]
 
 
 def rule_in_words(rule: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from choral.core.errors import PlanError
-from choral.core.plan import Plan, SecureSum, hold_plain_numbers, require_number, require_whole
+from choral.core.plan import Against, Plan, SecureSum, hold_plain_numbers, require_number, require_whole
 from choral.core.plan.units import RECORD
 
 ADJACENCY = RECORD.adjacency  # what neighbouring tables differ in, where the unit is a record
@@ -21,6 +21,15 @@ def adjacency_of(plan: Plan) -> str:
     'one person replaced (all of at most 5 rows)'
     """
     return plan.protects.adjacency.format(rows_per_person=plan.rows_per_person)
+
+
+def noises_against(against: Against, honest: int) -> int:
+    """How many noises hide a record from whom an ε is proved against: its device's own, or all honest ones of a sum.
+
+    >>> noises_against("everyone", 7), noises_against("server and colluders", 7)
+    (1, 7)
+    """
+    return 1 if against == "everyone" else honest
 
 
 class Crowd(TypedDict):
@@ -44,10 +53,10 @@ class Exposure(Plan):
     colluders: int = 0
     dropouts: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, *own: Any) -> None:  # noqa: ANN401 - the numbers of a mechanism, as a Plan takes them
         hold_plain_numbers(self)
         require_number("noise", self.noise)
-        super().__post_init__()
+        super().__post_init__(*own)
         if not isinstance(self.secure_sum, bool):
             raise PlanError("CH200", f"secure_sum = {self.secure_sum!r}.", fix="Must be true or false.")
         for name in ("colluders", "dropouts"):
@@ -62,7 +71,7 @@ class Exposure(Plan):
     @property
     def sampled(self) -> bool:
         """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing, nor devices."""
-        return not self.partitioned and self.batch < self.rows and not self.protects.clips_update
+        return self.mechanism.sampled(self)
 
     def uses(self, rounds: range) -> int:
         """How often the most-used record of a partition enters a noisy step in these of a device's rounds.
@@ -86,9 +95,7 @@ class Exposure(Plan):
 
         A pull takes off T what it takes off the movement of a model. Where the unit is a device it is σ_u/S.
         """
-        if self.protects.clips_update:
-            return self.noise / self.clip
-        return self.noise / self.clip * self.batch / (self.counted_time if self.once else 1)
+        return self.mechanism.noise_multiplier(self)
 
 
 def crowd_of(secure: SecureSum) -> Crowd:

@@ -5,11 +5,29 @@ docs/accounting.md has the proofs of the rules. What people read about mechanism
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Skellam, Zcdp
 from choral.core.exposure import Exposure
-from choral.core.plan import LEAST_SCALE, OF_GAUSSIANS, Plan, require_number, require_whole
+from choral.core.plan import (
+    COUNT_LENGTH,
+    LEAST_SCALE,
+    NOISE_IS_ADDED,
+    OF_GAUSSIANS,
+    UPLOAD_ROOM,
+    WEIGHINGS,
+    NoiseIsAdded,
+    Plan,
+    Weighing,
+    require_law,
+    require_number,
+    require_one_of,
+    require_whole,
+    unproved,
+)
 
 # The form of a linear model's loss -> (L, G) for rows of length 1: the gradient of a row of length R is
 # L·R²-Lipschitz and at most G·R long.
@@ -116,7 +134,7 @@ def movement(plan: Plan) -> float:
     >>> round(movement(plan), 4)
     0.0295
     """
-    return min(2 * plan.clip / plan.batch * plan.pulled_time, 2 * plan.upload_bound)
+    return min(2 * plan.clip / plan.batch * plan.mechanism.moving_time(plan), 2 * plan.upload_bound)
 
 
 def uploads_of_once(part: Exposure, rounds: int, noises: int = 1) -> Event:
@@ -133,25 +151,70 @@ def uploads_of_once(part: Exposure, rounds: int, noises: int = 1) -> Event:
     return Gaussian(mu=movement(part) / part.noise * math.sqrt(rounds / noises))
 
 
+@dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
     """How records are drawn and noise is added: the plans that do it so, and what rounds of them cost.
 
-    A new mechanism is a subclass, an entry in `MECHANISMS` and its words in `choral.accounting.words`.
+    A plan holds its mechanism, with the numbers that no other mechanism has: `OWN` says what they are where nobody
+    gives them. A new one is a subclass, an entry in `MECHANISMS` and its words in `choral.accounting.words`.
     """
 
-    rule: str  # by which a device is charged: proved against the server and all other devices together
-    rule_of_sums: str  # the one that counts the noise of r_eff devices
+    rule: ClassVar[str]  # by which a device is charged: proved against the server and all other devices together
+    rule_of_sums: ClassVar[str]  # the one that counts the noise of r_eff devices
+    OWN: ClassVar[Mapping[str, Any]] = {}
+    WHY_OWN: ClassVar[str] = ""  # why these numbers have no meaning elsewhere
+    ELSEWHERE: ClassVar[str] = ""  # what a plan has that has another mechanism
+    ASKED_BY: ClassVar[str] = ""  # the setting that asks for this one
+    noise_is_added: ClassVar[NoiseIsAdded] = "every step"
+    on_upload: ClassVar[bool] = False  # noise is added to the upload, and not in every step
+    adaptive: ClassVar[bool] = False  # the clip follows the updates' lengths; what is sent is in units of it
+    weighed: ClassVar[bool] = False  # a device counts by its rows: a larger one has larger batches
+    moves: ClassVar[float] = 2.0  # by how many clips the replacement of one unit moves what is clipped, at most
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The numbers of a plan that are this mechanism's own, as files have them."""
+        return {name: getattr(self, name) for name in self.OWN}
 
     @abstractmethod
-    def describes(self, plan: Plan) -> bool:
-        """Whether this is the plan's mechanism."""
+    def describes(self, plan: Plan, noise_is_added: str) -> bool:
+        """Whether this is the mechanism of a plan, whose noise is added in every step, or once."""
 
     @abstractmethod
     def event(self, part: Exposure, rounds: range, noises: int = 1) -> Event:
         """What these of a device's rounds cost, counted from 0: by its own noise alone, or by that of r_eff devices."""
 
-    def check(self, plan: Plan) -> None:  # noqa: B027 - most mechanisms have nothing to add
-        """Nothing, or a PlanError where nothing is proved of such a plan; what a Plan refuses itself is left out."""
+    @abstractmethod
+    def check(self, plan: Plan) -> None:
+        """Nothing, or a PlanError where nothing is proved of a plan with such numbers."""
+
+    def moving_time(self, plan: Plan) -> float:
+        """The time of a round's steps in which a record moves an upload: T."""
+        return plan.local_time
+
+    def counted_time(self, plan: Plan) -> float:
+        """The same, as the plan's noise counts it."""
+        return plan.local_time
+
+    def smooths(self, plan: Plan) -> bool:
+        """Whether whole noise is wider by `SMOOTHING`, by which it counts as Gaussian."""
+        return plan.law in OF_GAUSSIANS and plan.codec > 1
+
+    def update_noise(self, plan: Plan) -> float:
+        """The noise of one step in the units of what is sent."""
+        return plan.step_size * plan.noise
+
+    def upload_bound(self, plan: Plan) -> float:
+        """B, the longest upload where noise is added to it: more than steps within their clip ever reach."""
+        return UPLOAD_ROOM * plan.clip * plan.local_time
+
+    def noise_multiplier(self, part: Exposure) -> float:
+        """z = σγ/G, the noise of a step in units of what one record adds to it."""
+        return part.noise / part.clip * part.batch
+
+    def sampled(self, part: Exposure) -> bool:
+        """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing."""
+        return not part.partitioned and part.batch < part.rows
 
     def of_device(self, part: Exposure) -> "Mechanism":  # noqa: ARG002 - some mechanisms look at the device's own rows
         """The mechanism by which this device is charged."""
@@ -162,14 +225,46 @@ class Mechanism(ABC):
         return ""
 
 
-class Partition(Mechanism):
+@dataclass(frozen=True, kw_only=True)
+class NoisySteps(Mechanism):
+    """Noise in every local step; where devices are weighed by their "rows", all draw at one rate, that of the plan."""
+
+    OWN: ClassVar[Mapping[str, Any]] = {"weighing": "equally"}
+    WHY_OWN: ClassVar[str] = "Noise once weighs sites by their rows by itself, and whole devices count as one."
+    ELSEWHERE: ClassVar[str] = "noise on the upload"
+    ASKED_BY: ClassVar[str] = "noise in every step"
+    law_is_gaussian: ClassVar[bool] = True
+    partitioned: ClassVar[bool] = True
+
+    weighing: Weighing = "equally"
+
+    @property
+    def weighed(self) -> bool:  # type: ignore[override]
+        """Whether a device counts by its rows: all draw at one rate, and a larger one has larger batches."""
+        return self.weighing == "rows"
+
+    def describes(self, plan: Plan, noise_is_added: str) -> bool:
+        """Whether noise of this kind is added in every step, on batches that are drawn in this way."""
+        in_steps = noise_is_added == self.noise_is_added and not plan.protects.clips_update
+        return in_steps and (plan.gaussian, plan.partitioned) == (self.law_is_gaussian, self.partitioned)
+
+    def check(self, plan: Plan) -> None:
+        """Whole noise needs one step on a partition (rule S6), and rows weigh where the noise is Gaussian."""
+        require_one_of("weighing", self.weighing, WEIGHINGS)
+        require_law(plan.law, local_steps=plan.local_steps, sampling=plan.sampling)
+        if self.weighed and not self.law_is_gaussian:
+            raise PlanError(
+                "CH204",
+                f'weighing = "rows" with law = "{plan.law}".',
+                why="Equal rates are proved for Gaussian noise in every step on records or persons.",
+                fix='Use weighing = "equally".',
+            )
+
+
+class Partition(NoisySteps):
     """Gaussian noise in every step; each record is in one batch of a pass, and everybody may know in which."""
 
     rule, rule_of_sums = "S1", "S2"
-
-    def describes(self, plan: Plan) -> bool:
-        """Whether batches are a partition of the rows."""
-        return plan.gaussian and plan.partitioned
 
     def event(self, part: Exposure, rounds: range, noises: int = 1) -> Event:
         """The uses of a record that these rounds add: passes that continue charge for no more than those."""
@@ -182,14 +277,11 @@ class Partition(Mechanism):
         return "step_size and smoothness are not given, so nothing bounds how local steps carry a record's signal"
 
 
-class PoissonBatches(Mechanism):
+class PoissonBatches(NoisySteps):
     """Gaussian noise in every step; each record is in a batch by its own secret coin."""
 
     rule, rule_of_sums = "S5", "S5"
-
-    def describes(self, plan: Plan) -> bool:
-        """Whether batches are sampled."""
-        return plan.gaussian and not plan.partitioned
+    partitioned = False
 
     def of_device(self, part: Exposure) -> Mechanism:
         """A batch of all rows is no sample of them: that device is charged as if its rows were split into batches."""
@@ -206,34 +298,74 @@ class PoissonBatches(Mechanism):
         return "with Poisson sampling and several local steps no rule counts the other devices' noise"
 
 
+@dataclass(frozen=True, kw_only=True)
 class ClippedUpdate(Mechanism):
-    """`clip` bounds a whole update and `noise` is that of the update: how a device trains does not matter."""
+    """`clip` bounds a whole update and `noise` is that of the update: how a device trains does not matter.
+
+    With a `clip_quantile` they are those of the first round, and follow that quantile of the updates' lengths.
+    """
 
     rule, rule_of_sums = "S4", "S4"
+    OWN: ClassVar[Mapping[str, Any]] = {"clip_quantile": 0.0}
+    WHY_OWN: ClassVar[str] = "Only the clip of whole updates can follow their lengths (rule S4)."
+    ELSEWHERE: ClassVar[str] = 'unit = "{plan.unit}"'
+    ASKED_BY: ClassVar[str] = 'unit = "device"'
+    on_upload: ClassVar[bool] = True
 
-    def describes(self, plan: Plan) -> bool:
+    clip_quantile: float = 0.0
+
+    @property
+    def adaptive(self) -> bool:  # type: ignore[override]
+        """Whether the clip follows a quantile of the updates' lengths; what is sent is then in units of the clip."""
+        return self.clip_quantile != 0
+
+    @property
+    def moves(self) -> float:  # type: ignore[override]
+        """A vector turns round, and with an adaptive clip one more number, the count, changes by λ at the same time."""
+        return math.hypot(2, COUNT_LENGTH) if self.adaptive else 2.0
+
+    def describes(self, plan: Plan, noise_is_added: str) -> bool:  # noqa: ARG002 - it is added once in any case
         """Whether a whole device is the unit."""
         return plan.protects.clips_update
+
+    def check(self, plan: Plan) -> None:  # noqa: ARG002 - any plan will do
+        """The quantile is one."""
+        if self.adaptive:
+            require_number("clip_quantile", self.clip_quantile, below=1.0)
+
+    def update_noise(self, plan: Plan) -> float:
+        """The noise of the upload, in units of the clip where that is adaptive."""
+        return plan.noise / plan.clip if self.adaptive else plan.noise
+
+    def upload_bound(self, plan: Plan) -> float:
+        """The clip, or 1 where the upload is in units of it."""
+        return 1.0 if self.adaptive else plan.clip
+
+    def noise_multiplier(self, part: Exposure) -> float:
+        """σ_u/S."""
+        return part.noise / part.clip
+
+    def sampled(self, part: Exposure) -> bool:  # noqa: ARG002 - of any part
+        """How a device draws its batches hides no device."""
+        return False
 
     def event(self, part: Exposure, rounds: range, noises: int = 1) -> Event:
         """One update for each round."""
         return whole_updates(part, len(rounds), noises)
 
 
-class IntegerNoise(Mechanism):
+class IntegerNoise(NoisySteps):
     """Noise of whole numbers, added to what is masked: no float carries any of it. A round is one local step."""
 
     rule, rule_of_sums = "S6", "S6"
-
-    def describes(self, plan: Plan) -> bool:
-        """Whether noise of whole numbers is in every step."""
-        return not plan.gaussian
+    law_is_gaussian = False
 
     def event(self, part: Exposure, rounds: range, noises: int = 1) -> Event:
         """The uses of a record that these rounds add."""
         return whole_noise(part, part.uses(rounds), noises)
 
 
+@dataclass(frozen=True, kw_only=True)
 class NoiseOnce(Mechanism):
     """One record moves the upload by at most Δ, and noise is added to the upload.
 
@@ -241,10 +373,72 @@ class NoiseOnce(Mechanism):
     """
 
     rule, rule_of_sums = "S7", "S7"
+    OWN: ClassVar[Mapping[str, Any]] = {"row_length": 0.0, "pull": 0.0, "parts": 1}
+    ELSEWHERE: ClassVar[str] = "noise in every step"
+    ASKED_BY: ClassVar[str] = 'noise_is_added = "once"'
+    noise_is_added: ClassVar[NoiseIsAdded] = "once"
+    on_upload: ClassVar[bool] = True
 
-    def describes(self, plan: Plan) -> bool:
+    row_length: float = 0.0  # R: rows are at most so long; longer ones are scaled down
+    pull: float = 0.0  # κ, by which local steps are drawn back to the model that was sent (0: not at all)
+    parts: int = 1  # fixed shares of a device's rows, of which each step uses one
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The numbers of a plan that are this mechanism's own, and the setting that asks for it."""
+        return {"noise_is_added": self.noise_is_added, **super().own}
+
+    def describes(self, plan: Plan, noise_is_added: str) -> bool:  # noqa: ARG002 - of any plan
         """Whether noise is added once."""
-        return plan.once
+        return noise_is_added == self.noise_is_added
+
+    def check(self, plan: Plan) -> None:
+        """The numbers of noise once belong together: a row length, and parts of all rows."""
+        require_law(plan.law, local_steps=1, sampling=plan.sampling)  # there is one noise, whatever the steps are
+        require_number("row_length", self.row_length)
+        require_number("pull", self.pull, closed=True)
+        require_whole("parts", self.parts, most=plan.rows)
+        if self.parts > 1 and (self.pull or not plan.partitioned or not plan.protects.one_row):
+            raise PlanError(
+                "CH204",
+                f'parts = {self.parts} with pull = {self.pull:g}, sampling = "{plan.sampling}", unit = "{plan.unit}".',
+                why="Rule S7 is proved for parts of all rows, without a pull, where a unit is one row.",
+                fix="Use parts = 1, or leave pull, sampling and unit out.",
+            )
+
+    def moving_time(self, plan: Plan) -> float:
+        """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
+
+        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0,
+        ...             noise=1.0, sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
+        >>> round(plan.mechanism.moving_time(plan), 3)  # nearly the proximal point: κ
+        10.0
+        """
+        if not self.pull or plan.step_size < 1e-9 * self.pull:  # floats could not tell what so weak a pull takes
+            return plan.local_time
+        if plan.step_size >= self.pull:  # devices take more and shorter steps, which never move a model by more
+            return self.pull
+        return -self.pull * math.expm1(plan.local_steps * math.log1p(-plan.step_size / self.pull))
+
+    def counted_time(self, plan: Plan) -> float:
+        """The time by which a record moves an upload, 2G/γ of it, as the plan's noise counts it."""
+        return plan.local_time if plan.strict and plan.codec == 1 else self.moving_time(plan)
+
+    def smooths(self, plan: Plan) -> bool:  # noqa: ARG002 - in plans of every version
+        """Whole noise once is wider in plans of every version."""
+        return True
+
+    def update_noise(self, plan: Plan) -> float:
+        """The noise of the upload."""
+        return plan.noise
+
+    def upload_bound(self, plan: Plan) -> float:
+        """B: a pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound."""
+        return UPLOAD_ROOM * plan.clip * (self.counted_time(plan) if plan.strict else plan.local_time)
+
+    def noise_multiplier(self, part: Exposure) -> float:
+        """σ_uγ/(GT), where a pull takes off T what it takes off the movement of a model."""
+        return part.noise / part.clip * part.batch / self.counted_time(part)
 
     def event(self, part: Exposure, rounds: range, noises: int = 1) -> Event:
         """One upload for each round."""
@@ -257,21 +451,39 @@ PARTITION, INTEGER_NOISE = Partition(), IntegerNoise()
 MECHANISMS: list[Mechanism] = [CLIPPED_UPDATE, NOISE_ONCE, POISSON, PARTITION, INTEGER_NOISE]
 
 
-def mechanism_of(plan: Plan) -> Mechanism:
-    """The mechanism that a plan asks for, or a PlanError where nothing is proved of it.
+def mechanism_for(plan: Plan, own: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that a plan asks for with these numbers, which it alone may have; or a PlanError.
 
     >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=8, batch=4, step_size=0.5, clip=1.0, noise=1.0)
-    >>> mechanism_of(plan).rule
-    'S5'
+    >>> mechanism_for(plan, {}).rule, plan.mechanism.rule
+    ('S5', 'S5')
     """
-    found = next(mechanism for mechanism in MECHANISMS if mechanism.describes(plan))
-    found.check(plan)
-    return found
+    how = require_one_of("noise_is_added", own.get("noise_is_added", "every step"), NOISE_IS_ADDED)
+    if plan.protects.clips_update and how == "once":
+        raise PlanError(
+            "CH204",
+            f'noise_is_added = "once" with unit = "{plan.unit}".',
+            why="A whole update is clipped there, and noise is added to it once anyway (rule S4).",
+            fix="Leave noise_is_added out.",
+        )
+    found = next((one for one in MECHANISMS if one.describes(plan, how)), None)
+    if found is None:
+        raise unproved(plan.law, plan.local_steps, plan.sampling)
+    for other in MECHANISMS:
+        for name, usual in other.OWN.items():
+            if name not in found.OWN and own.get(name, usual) != usual:
+                raise PlanError(
+                    "CH204",
+                    f"{name} = {own[name]!r} with {other.ELSEWHERE.format(plan=plan)}.".replace("'", '"'),
+                    why=other.WHY_OWN,
+                    fix=f"Leave it out, or use {other.ASKED_BY}.",
+                )
+    return replace(found, **{name: own[name] for name in found.OWN if name in own})
 
 
 def charging(part: Exposure) -> Mechanism:
     """The mechanism by which a device is charged; its own rows may decide."""
-    return mechanism_of(part).of_device(part)
+    return part.mechanism.of_device(part)
 
 
 def sum_uncounted(part: Exposure) -> str:

@@ -22,37 +22,10 @@ from choral.core.codec import Codec
 from choral.core.errors import PlanError, TableError
 from choral.core.masks import Stream
 from choral.core.plan import Plan
-from choral.engine import Grid, SimulatedSum
-from choral.engine.draws import (
-    Before,
-    CompiledCall,
-    DeviceDrawing,
-    Devices,
-    Drawing,
-    Included,
-    Turn,
-    dither_of,
-    included_of,
-    whole_noise_of,
-)
+from choral.engine import Grid, SimulatedSum, draws, programs
+from choral.engine.draws import Before, CompiledCall, DeviceDrawing, Devices, Drawing, Included, Turn
 from choral.engine.processors import Feed, Rows, devices_in_flight, keep_compiled, processors
-from choral.engine.programs import (
-    EVERYWHERE,
-    STATES,
-    Drawn,
-    Form,
-    Pending,
-    Sum,
-    add_lanes_of,
-    arrived,
-    check_runs,
-    halves_of,
-    joined,
-    stacked_numbers,
-    train_runs,
-    updates_of,
-    whole,
-)
+from choral.engine.programs import Drawn, Form, Pending, Sum
 from choral.learning import fused
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import check_loss
@@ -70,7 +43,6 @@ SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two co
 IN_FLIGHT = 16  # calls for one sum that are started before the host waits: enough to draw batches meanwhile
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
-
 
 Parameters = NDArray[np.float32]
 Thetas = Parameters | Array  # of each run
@@ -135,7 +107,8 @@ class CompiledEngine:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.drawing = Drawing(drawer=drawer, plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
-        self.numbers = stacked_numbers(model, self.recipes, self.room)
+        self.numbers = programs.stacked_numbers(model, self.recipes, self.room)
+        self._own: NDArray[np.float32] | None = None
         if self.recipe.weighed:
             kinds, which = np.unique(records.sizes, return_inverse=True)
             own = [Recipe.of(plan, int(rows)) for rows in kinds]
@@ -150,15 +123,15 @@ class CompiledEngine:
         self.traced_codec = np.float32(codec.grid), np.int32(codec.largest)
         if stay is None:
             stay = kind != "cpu" or len(everybody) > 1  # one CPU draws faster than it sorts
-        stay = stay and not (self.recipe.strict or self.recipe.weighed)  # where the host has to draw, or adds noise
+        stay = stay and not self.recipe.strict and self._own is None  # else the host adds noise, or has to draw
         self.resident = DeviceDrawing.of(self.drawing) if stay else None
-        runs = len(self.recipes)
-        nothing = np.zeros((runs, 2, model.size), np.int32), np.zeros((runs, len(STATES)), np.int32)
+        runs, states = len(self.recipes), len(programs.STATES)
+        nothing = np.zeros((runs, 2, model.size), np.int32), np.zeros((runs, states), np.int32)
         self._nothing: list[Sum] = [jax.device_put(nothing, one) for one in self.processors]
         self._held = [jax.device_put((self.numbers, self.traced_codec), one) for one in self.processors]
         self._zero, self._scales = jax.device_put(np.int32(0), self.processors[0]), dict[int, Array]()
         self._sums = min(-(-plan.cohort // self.lanes), CORES if kind == "cpu" else 1) * len(self.processors)
-        self._add = add_lanes_of(self.form)
+        self._add = programs.add_lanes_of(self.form)
         self._in_flight: list[deque[Sum]] = [deque() for _ in range(self._sums)]
         self._most_in_flight = min(IN_FLIGHT, self.chunk // (self._sums * self.lanes))
         self._launchers = [ThreadPoolExecutor(1) for _ in range(self._sums - 1)]
@@ -182,13 +155,12 @@ class CompiledEngine:
         turn = round_number, cohort, included
         with self._all_or_nothing():
             _, total, states = self._through(parameters[None], [turn])
-            check_runs(self.recipes, [round_number], states)
-        return SimulatedSum(total=whole(total[0]), count=included_of(turn))
+            programs.check_runs(self.recipes, [round_number], states)
+        return SimulatedSum(total=programs.whole(total[0]), count=draws.included_of(turn))
 
     def apply(self, parameters: Parameters, total: NDArray[np.int64], count: int) -> Parameters:
         """θ plus the mean update, line 12 of Algorithm 1."""
-        moved: Parameters = parameters + mean(total, count, self.codec.grid)
-        return moved
+        return np.asarray(parameters + mean(total, count, self.codec.grid))
 
     def rounds(
         self,
@@ -210,12 +182,9 @@ class CompiledEngine:
         for start in range(0, len(cohorts), every):
             numbers = range(start, min(start + every, len(cohorts)))
             with self._all_or_nothing():
-                turns = [
-                    (first + number, cohorts[number], None if included is None else included[number])
-                    for number in numbers
-                ]
+                turns = [(first + at, cohorts[at], None if included is None else included[at]) for at in numbers]
                 thetas, _, states = self._through(thetas, turns)
-                check_runs(self.recipes, [number for number, _, _ in turns], states)
+                programs.check_runs(self.recipes, [number for number, _, _ in turns], states)
             done = numbers[-1] + 1
             yield Progress(
                 round_number=first + numbers[-1],
@@ -234,8 +203,8 @@ class CompiledEngine:
         for turn, calls in zip(turns, self.drawing.rounds(turns, self.take_part), strict=True):
             pending = self._start(pending, calls, turn)
             found.append([states for _, states in pending.sums])
-        total, _ = joined(pending.sums)
-        return arrived(pending), total, np.sum(jax.device_get(found), axis=1).swapaxes(0, 1)
+        total, _ = programs.joined(pending.sums)
+        return programs.arrived(pending), total, np.sum(jax.device_get(found), axis=1).swapaxes(0, 1)
 
     def _stay(
         self, drawing: DeviceDrawing, thetas: Thetas, turns: Sequence[Turn]
@@ -245,10 +214,10 @@ class CompiledEngine:
         for some in drawing.groups(turns):
             group = [(turn, self.take_part(turn[1])) for turn in turns[some]]
             scales = np.zeros(some.stop - some.start, np.float32)
-            scales[: len(group)] = [mean_scale(included_of(turn), self.codec.grid) for turn, _ in group]
+            scales[: len(group)] = [mean_scale(draws.included_of(turn), self.codec.grid) for turn, _ in group]
             drawn = drawing.draw(drawing.who(group, len(scales)))
-            before, factors = drawing.put((thetas, scales), EVERYWHERE)
-            thetas, total, states = train_runs(*how, before, drawing.rows, drawn, factors)
+            before, factors = drawing.put((thetas, scales), programs.EVERYWHERE)
+            thetas, total, states = programs.train_runs(*how, before, drawing.rows, drawn, factors)
             found.append(states)
         return thetas, total, np.concatenate(jax.device_get(found), axis=1)  # one wait for all of them
 
@@ -257,16 +226,18 @@ class CompiledEngine:
         with self._all_or_nothing():
             held = [jax.device_put(parameters[None], one) for one in self.processors]
             (calls,) = self.drawing.rounds([(round_number, cohort, None)], self.take_part)
-            made = [updates_of(self.form, self._numbers_of(one), held[one.at], *self._fed(one)) for one in calls]
+            made = [
+                programs.updates_of(self.form, self._numbers_of(one), held[one.at], *self._fed(one)) for one in calls
+            ]
             return np.concatenate([np.asarray(updates)[0] for updates in made])[: len(cohort)]
 
     def dither(self, round_number: int, device: int) -> Parameters:
         """The dither that `train` rounds this device's update with."""
-        return dither_of(self.seed, round_number, device, self.model.size)
+        return draws.dither_of(self.seed, round_number, device, self.model.size)
 
     def noise(self, round_number: int, device: int) -> Stream:
         """The keystream of the whole noise that `train` adds to this device's integers, in the strict mode."""
-        return whole_noise_of(self.seed, round_number, device)
+        return draws.whole_noise_of(self.seed, round_number, device)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -284,7 +255,7 @@ class CompiledEngine:
         (number, cohort, included), total = turn, np.zeros(self.model.size, np.int64)
         for device in cohort if included is None else cohort[included]:
             total += self.codec.whole_noise(self.model.size, self.noise(number, int(device)))
-        return halves_of(total)[None]
+        return programs.halves_of(total)[None]
 
     def _pending(self, thetas: Array, sums: list[Sum], count: int) -> Pending:
         """θ before a round that has these sums of the updates of so many devices; of nobody, nothing moves it."""
@@ -312,8 +283,8 @@ class CompiledEngine:
         if several:
             sums = [jax.device_put(one, self.processors[0]) for one in sums]
         if self.recipe.strict:
-            sums[0] = joined([sums[0], (self._whole_noise(turn), self._nothing[0][1])])
-        return self._pending(thetas, sums, included_of(turn))
+            sums[0] = programs.joined([sums[0], (self._whole_noise(turn), self._nothing[0][1])])
+        return self._pending(thetas, sums, draws.included_of(turn))
 
     def _added(self, number: int, calls: Sequence[CompiledCall], held: Sequence[Pending]) -> tuple[Sum, Array]:
         """The sum of this number, after these calls, and the θ that they began from."""
@@ -337,19 +308,13 @@ class CompiledEngine:
     def _numbers_of(self, call: CompiledCall) -> TracedNumbers:
         """The numbers of a call: where rows weigh, each lane has its device's own divisor and weight."""
         numbers: TracedNumbers = self._held[call.at][0]
-        if not self.recipe.weighed:
+        if self._own is None:
             return numbers
         share, weight = self._own[..., call.devices]
         return numbers._replace(share=share, weight=weight)
 
     def take_part(self, cohort: Devices) -> Before:
-        """In how many rounds each device took part before this one, which is counted."""
-        self._check_cohort(cohort)
-        before = self.rounds_of[cohort]
-        self.rounds_of[cohort] += 1
-        return before
-
-    def _check_cohort(self, cohort: Devices) -> None:
+        """In how many rounds each device took part before this one, which is counted; CH305 for one with few rows."""
         if len(cohort) > MOST_DEVICES:
             raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} per round.")
         known = len(cohort) > 0 and cohort.min() >= 0 and cohort.max() < self.records.devices
@@ -367,3 +332,6 @@ class CompiledEngine:
                 why="With fewer rows, each record would be used more often than the plan accounts for.",
                 fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
             )
+        before = self.rounds_of[cohort]
+        self.rounds_of[cohort] += 1
+        return before

@@ -25,7 +25,6 @@ RESIDENT_ELSEWHERE = 2**35
 _lengths_of = jax.jit(lengths_of)
 ALIGNMENT = 64  # bytes; rows in host memory that begin so are used in place on a CPU, memory-mapped files included
 
-
 Rows = tuple[Array, Array, Array | None]  # features, labels, and lengths of the features where they are known
 
 

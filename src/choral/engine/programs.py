@@ -23,7 +23,7 @@ from choral.engine.processors import Rows
 from choral.learning import noise
 from choral.learning.local import COMPILED, Shortcuts, local_changes
 from choral.learning.models import Model
-from choral.learning.recipe import Number, Recipe, TracedNumbers
+from choral.learning.recipe import Recipe, TracedNumbers
 
 TracedCodec = tuple[np.float32, np.int32]  # the step of the grid, and the most steps of an update
 STATES = FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
@@ -86,20 +86,14 @@ def lane_changes(
 
     If `several` runs draw the same, all noise of a call is drawn ahead of its steps, and the update is one piece.
     """
-    features, labels, lengths = rows
-    steps = partial(local_changes, form.model, form.recipe, theta, features, labels)
-    one = partial(steps, lengths=lengths, shortcuts=form.shortcuts)
+    one = partial(local_changes, form.model, form.recipe, theta, *rows[:2], lengths=rows[2], shortcuts=form.shortcuts)
     lanes = call.rows, call.counts, call.noise
     if several and form.recipe.noise:
         lanes = *lanes[:2], jax.vmap(jax.vmap(partial(noise.normal, shape=theta.shape)))(call.noise)
         one = partial(one, draw=_from_drawn)
-    if form.recipe.weighed:
-
-        def weighed(share: Number, weight: Number, *lane: Array) -> list[Array]:
-            return one(*lane, numbers=numbers._replace(share=share, weight=weight))
-
-        return jax.vmap(weighed)(numbers.share, numbers.weight, *lanes)
-    changes = jax.vmap(partial(one, numbers=numbers))(*lanes)
+    own = 0 if form.recipe.weighed else None  # where rows weigh, each lane has its own divisor and weight
+    axes = TracedNumbers(None, own, None, None, None, None, own)  # type: ignore[arg-type]
+    changes = jax.vmap(lambda of_lane, *lane: one(*lane, numbers=of_lane), in_axes=(axes, 0, 0, 0))(numbers, *lanes)
     return [_flat(changes)] if several else changes
 
 

@@ -71,11 +71,9 @@ class LocalWork:
             local_time=plan.local_time,
             divisor=plan.batch,
             clip=plan.clip,
-            row_length=plan.row_length,
             upload_bound=plan.upload_bound,
             least_steps=plan.local_steps,
-            pull=plan.pull,
-            parts=plan.parts,
+            **{name: plan.mechanism.own[name] for name in ("row_length", "pull", "parts")},
             noises=plan.cohort,
             fewest=places_of(plan, plan.rows),
         )

@@ -103,7 +103,7 @@ def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
         ("local_steps", f"{plan.local_steps}",
          f"a round lasts T = {plan.local_time:.3g}, in steps below 2/L; a device with more rows takes more of them.",
          "Longer rounds learn more and need noise in proportion."),
-        ("row_length", f"{plan.row_length:.3g}",
+        ("row_length", f"{plan.mechanism.own['row_length']:.3g}",
          "given; longer rows are scaled down." if "row_length" in task.given else
          "a guess (--row-length); a choral.toml takes it from its columns, and longer rows are scaled down.",
          "Shorter rows need less noise, if they are not cut off."),

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from choral.core.plan import Against, Plan, SecureSum
-from choral.record.fields import Record
+from choral.core.plan import Against, SecureSum
+from choral.record.fields import FlatPlan, Record
 from choral.record.losses import Statement
 
 KindName = Literal["simulation", "rehearsal", "deployment"]
@@ -91,7 +91,7 @@ class About(Record, frozen=True, kw_only=True):
     job_source: str | None = None
     in_memory: bool | None = None
     data: Data
-    plan: Plan
+    plan: FlatPlan
     plan_digest: str
     secure_sum: SecureSum | None
     server: dict[str, str | float] | None = None  # how the server takes its steps; the mean, where nothing is said

@@ -1,11 +1,16 @@
 """The form that every record shares: fields with types, written to JSON in their order."""
 
 from functools import cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from choral.core.plan import Plan, SecureSum
+
+if TYPE_CHECKING:
+    FlatPlan = Plan
+else:  # whoever reads a file makes the plan of its numbers, which are flat there: `Plan.from_dict`
+    FlatPlan = Any
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

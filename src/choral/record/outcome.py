@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta, field
 
-from choral.core.plan import Against, Plan
-from choral.record.fields import Record
+from choral.core.plan import Against
+from choral.record.fields import FlatPlan, Record
 from choral.record.losses import LedgerLimit, LedgerOfSums, Spent, Statement
 
 if TYPE_CHECKING:
@@ -419,7 +419,7 @@ class SiteEnd(Record, frozen=True, kw_only=True):
     label: str
     parties: tuple[str, ...]
     server: str  # the address
-    plan: Plan
+    plan: FlatPlan
     against: Against
     privacy: Statement  # of the run, by the public numbers of the plan: what the coordinator's report claims, too
     paid: int  # uploads of this run that the ledger paid for

@@ -201,7 +201,9 @@ def _about(path: Path) -> About:
         raise _unknown(path, f"is of the kind {about.get('kind')!r:.32}, this choral knows {', '.join(KINDS)}")
     with of_right_form(path):  # both refuse what nobody could run, and keys that they do not know
         plan, secure = about.get("plan"), about.get("secure_sum")
-        about["plan"] = Plan.from_dict(plan) if isinstance(plan, dict) else plan
+        if not isinstance(plan, dict):
+            raise TypeError(type(plan))
+        about["plan"] = Plan.from_dict(plan)
         about["secure_sum"] = SecureSum.read(secure) if isinstance(secure, dict) else secure
     return converted(about, About, path)
 

@@ -25,7 +25,7 @@ from choral.config.toml import to_toml
 from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.core.plan import Plan, SecureSum, meant_by, secure_sum
+from choral.core.plan import Plan, SecureSum, secure_sum
 from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
@@ -234,7 +234,12 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted(meant_by(self.file.plan), Plan, "plan")
+        try:
+            return Plan.from_dict(self.file.plan)
+        except PlanError as error:
+            if error.code == "CH204":
+                raise
+            raise ConfigError("CH102", f"has the wrong form: {error.what}", where="plan", fix=ASK_AGAIN) from None
 
     @cached_property
     def secure(self) -> SecureSum:

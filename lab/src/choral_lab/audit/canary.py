@@ -18,7 +18,7 @@ from choral.accounting.proofs import rounds_each
 from choral.core.codec import Codec
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, exposure_of
-from choral.core.mechanisms import POISSON, mechanism_of
+from choral.core.mechanisms import PoissonBatches
 from choral.core.plan import Plan, SecureSum, require_whole
 from choral.engine.compiled import CompiledEngine
 from choral.learning.models import linear
@@ -68,7 +68,7 @@ def in_small(plan: Plan) -> Plan:
     >>> in_small(plan).rows, in_small(plan).noise
     (40, 0.305)
     """
-    if mechanism_of(plan) is POISSON:
+    if isinstance(plan.mechanism, PoissonBatches):
         batch = min(plan.batch, 4)
         # No more likely to be drawn than in the plan, so that the bound holds for the plan too.
         rows = -(-batch * plan.rows // plan.batch)

@@ -15,7 +15,7 @@ from choral.accounting.calibrate import loss_under, smallest_noise
 from choral.accounting.proofs import Loss
 from choral.core.codec import Codec
 from choral.core.exposure import Exposure, exposure_of
-from choral.core.mechanisms import POISSON, mechanism_of
+from choral.core.mechanisms import PoissonBatches
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.learning.recipe import Recipe
 from choral.run.folder import Watch, unwatched
@@ -86,7 +86,7 @@ def steps_of(plan: Plan, rounds: int) -> tuple[Watched, Weigh]:
     """The canary in so many rounds of a plan whose every noisy step is seen, and the weight of what a step shows."""
     watched = Watched(plan=plan, recipe=Recipe.of(plan), rounds=rounds, reach=plan.step_size * plan.clip / plan.batch)
     multiplier = plan.noise * plan.batch / plan.clip
-    if mechanism_of(plan) is POISSON:
+    if isinstance(plan.mechanism, PoissonBatches):
         return watched, perhaps_there(multiplier, plan.batch / plan.rows)
     return watched, always_there(multiplier)
 

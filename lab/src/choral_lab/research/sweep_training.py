@@ -106,12 +106,15 @@ def _of_repeat(runs: Sequence[Run], every: int) -> Done:
     """Runs of one repeat, which go through its rows together where they can."""
     experiments, (first, repeat) = [one for one, _ in runs], runs[0]
     (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
-    engine = engine_of(first, repeat, experiments[1:])
+    engine, others = engine_of(first, repeat), experiments[1:]
     if isinstance(engine, PerDeviceEngine):
-        engines = [engine, *(engine_of(one, repeat) for one in experiments[1:])]
+        engines = [engine, *(engine_of(one, repeat) for one in others)]
         yield from _rounds_once([one for one in engines if isinstance(one, PerDeviceEngine)], start, cohorts)
         return
-    together = [engine] if sweeps(engine) else [engine_of(one, repeat) for one in experiments]
+    if others and sweeps(engine):
+        together = [engine_of(first, repeat, others)]
+    else:
+        together = [engine, *(engine_of(one, repeat) for one in others)]
     each = [one.rounds(start, cohorts, first=1, every=every) for one in together if isinstance(one, CompiledEngine)]
     for some in zip(*each, strict=True):
         yield some[0].done, [model for one in some for model in one.models]

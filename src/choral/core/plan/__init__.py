@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Literal, Self
+from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from choral.core.errors import ChoralError, PlanError
 from choral.core.plan.checks import (
@@ -22,14 +21,66 @@ from choral.core.plan.poisson_room import OVERFLOW, widest
 from choral.core.plan.secure_sum import Adversary, SecureSum
 from choral.core.plan.units import UNITS, Unit, UnitName, unit_of
 
+if TYPE_CHECKING:
+    from choral.core.mechanisms import Mechanism
+else:  # a mechanism proves something of plans, and so imports them
+    Mechanism = Any
+
 __all__ = [
-    "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
-    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OF_GAUSSIANS", "OUT_OF_RANGE",
-    "PARTICIPATIONS", "PASSES", "RETIRED", "RETIRED_LAW", "SAMPLINGS", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS",
-    "Adversary", "Against", "AnyLaw", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling",
-    "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "hold_plain_numbers", "meant_by", "plain_number",
-    "removed", "require_company", "require_keywords", "require_law", "require_number", "require_one_of",
-    "require_whole", "unit_of", "usual_sampling", "whole_within",
+    "AGAINST",
+    "CODECS",
+    "COUNT_LENGTH",
+    "LARGEST_LOG_CLIP",
+    "LAWS",
+    "LEAST_PROBES",
+    "LEAST_SCALE",
+    "MOST_PROBES",
+    "MOST_ROUNDING",
+    "MOST_WEIGHT",
+    "MOST_WHOLE",
+    "NOISE_IS_ADDED",
+    "OF_BEFORE",
+    "OF_GAUSSIANS",
+    "OUT_OF_RANGE",
+    "PARTICIPATIONS",
+    "PASSES",
+    "RETIRED",
+    "RETIRED_LAW",
+    "SAMPLINGS",
+    "SMOOTHING",
+    "SUM_KINDS",
+    "UNITS",
+    "UPLOAD_ROOM",
+    "WEIGHINGS",
+    "Adversary",
+    "Against",
+    "AnyLaw",
+    "Budget",
+    "Law",
+    "NoiseIsAdded",
+    "Participation",
+    "Passes",
+    "Plan",
+    "Sampling",
+    "SecureSum",
+    "SumKind",
+    "Unit",
+    "UnitName",
+    "Weighing",
+    "hold_plain_numbers",
+    "meant_by",
+    "plain_number",
+    "removed",
+    "require_company",
+    "require_keywords",
+    "require_law",
+    "require_number",
+    "require_one_of",
+    "require_whole",
+    "unit_of",
+    "unproved",
+    "usual_sampling",
+    "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -85,7 +136,7 @@ def removed(name: str, value: object, where: str = "", kind: type[ChoralError] =
     return kind("CH101", f"{name} = {said} was removed.", where=where, fix=f"Leave it out; {LAST_TO_RUN_IT}")
 
 
-def meant_by(values: Mapping[str, Any]) -> dict[str, Any]:
+def meant_by(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the values of a plan of any version say to this one: those that nobody runs any more are in `retired`.
 
     >>> meant_by({"rounds": 3, "codec": 2, "momentum": 0.9})
@@ -104,12 +155,17 @@ def require_law(law: AnyLaw, *, local_steps: int, sampling: Sampling) -> None:
     """
     require_one_of("law", law, (*LAWS, RETIRED_LAW))
     if law in LEAST_SCALE and (local_steps != 1 or sampling != "partition"):
-        raise PlanError(
-            "CH204",
-            f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
-            why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
-            fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
-        )
+        raise unproved(law, local_steps, sampling)
+
+
+def unproved(law: str, local_steps: int, sampling: str) -> PlanError:
+    """The refusal of whole noise where rule S6 does not reach."""
+    return PlanError(
+        "CH204",
+        f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
+        why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
+        fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
+    )
 
 
 def require_company(cohort: int, devices: int, *, where: str = "") -> None:
@@ -152,6 +208,19 @@ class Budget:
         require_number("delta", self.delta, below=1.0)
 
 
+# The numbers of a plan in the flat form that files have, in their order, and what they are where they are not written.
+_ALWAYS_WRITTEN = (
+    "devices", "cohort", "rounds", "rows", "batch", "step_size", "clip", "noise", "local_steps", "sampling", "passes",
+)  # fmt: skip
+_USUAL: dict[str, str | int | float] = {
+    "law": "gaussian", "unit": "record", "noise_is_added": "every step", "row_length": 0.0, "pull": 0.0, "parts": 1,
+    "rows_per_person": 0, "clip_quantile": 0.0, "weighing": "equally", "probes": 0, "opened_turns": 0, **RETIRED,
+    "overflow": OVERFLOW, "out_of_range": OUT_OF_RANGE, "codec": OF_BEFORE["codec"],
+}  # fmt: skip
+_IN_FILES = (*_ALWAYS_WRITTEN, *_USUAL)
+_NEEDED = _ALWAYS_WRITTEN[:8]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """One run of Algorithm 1, described: who takes part, how often, and how each device trains.
@@ -192,13 +261,14 @@ class Plan:
     passes: Passes = "continue"
     law: AnyLaw = "gaussian"
     unit: UnitName = "record"
-    noise_is_added: NoiseIsAdded = "every step"
-    row_length: float = 0.0
-    pull: float = 0.0
-    parts: int = 1
     rows_per_person: int = 0
-    clip_quantile: float = 0.0
-    weighing: Weighing = "equally"
+    mechanism: Mechanism = None  # type: ignore[assignment]  # never None once it is made
+    noise_is_added: InitVar[NoiseIsAdded | None] = None
+    row_length: InitVar[float | None] = None
+    pull: InitVar[float | None] = None
+    parts: InitVar[int | None] = None
+    clip_quantile: InitVar[float | None] = None
+    weighing: InitVar[Weighing | None] = None
     probes: int = 0
     opened_turns: int = 0
     overflow: float = OVERFLOW
@@ -206,7 +276,15 @@ class Plan:
     codec: int = CODECS
     retired: tuple[tuple[str, str | float], ...] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(
+        self,
+        noise_is_added: NoiseIsAdded | None,
+        row_length: float | None,
+        pull: float | None,
+        parts: int | None,
+        clip_quantile: float | None,
+        weighing: Weighing | None,
+    ) -> None:
         hold_plain_numbers(self)
         require_whole("devices", self.devices)
         require_whole("cohort", self.cohort, most=self.devices)
@@ -219,17 +297,16 @@ class Plan:
         require_number("noise", self.noise, closed=True)
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
+        require_one_of("law", self.law, (*LAWS, RETIRED_LAW))
         require_one_of("unit", self.unit, tuple(UNITS))
         require_number("overflow", self.overflow, below=1.0)
         require_number("out_of_range", self.out_of_range, below=1.0)
         require_whole("codec", self.codec, most=CODECS)
-        # Noise on the upload is added to it once, however many local steps there are.
-        steps, sampling = (1 if self.on_upload else self.local_steps), self.sampling
-        require_law(self.law, local_steps=steps, sampling="partition" if self.protects.clips_update else sampling)
-        require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
-        self._require_numbers_of_unit()
-        self._require_once()
-        self._require_weighing()
+        if self.protects.groups_rows or self.rows_per_person:
+            self._require_rows_per_person()
+        given: dict[str, Any] = {"row_length": row_length, "pull": pull, "parts": parts, "clip_quantile": clip_quantile}
+        given |= {"weighing": weighing, "noise_is_added": noise_is_added}
+        self._take_mechanism({name: plain_number(value) for name, value in given.items() if value is not None})
         self._require_probes()
         self._require_retired()
 
@@ -261,67 +338,29 @@ class Plan:
                 fix="Use robust = false, or set epsilon in [privacy].",
             )
 
-    def _require_numbers_of_unit(self) -> None:
-        """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
+    def _require_rows_per_person(self) -> None:
+        """How many rows are used of a unit with several, which only such a unit has."""
         if self.protects.groups_rows:
             require_whole("rows_per_person", self.rows_per_person, most=2**16)
-        if self.adaptive:
-            require_number("clip_quantile", self.clip_quantile, below=1.0)
-        for other in UNITS.values():
-            for name in other.own_numbers:
-                if getattr(self, name) and name not in self.protects.own_numbers:
-                    raise PlanError(
-                        "CH204",
-                        f'{name} = {getattr(self, name)!r} with unit = "{self.unit}".',
-                        why=other.why_own,
-                        fix=f'Leave it out, or use unit = "{other.name}".',
-                    )
-
-    def _require_once(self) -> None:
-        """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
-        if self.once and self.protects.clips_update:
-            raise PlanError(
-                "CH204",
-                f'noise_is_added = "once" with unit = "{self.unit}".',
-                why="A whole update is clipped there, and noise is added to it once anyway (rule S4).",
-                fix="Leave noise_is_added out.",
-            )
-        if not self.once:
-            for name, unused in (("row_length", 0.0), ("pull", 0.0), ("parts", 1)):
-                if getattr(self, name) != unused:
-                    raise PlanError(
-                        "CH204",
-                        f"{name} = {getattr(self, name)!r} with noise in every step.",
-                        fix='Leave it out, or use noise_is_added = "once".',
-                    )
             return
-        require_number("row_length", self.row_length)
-        require_number("pull", self.pull, closed=True)
-        require_whole("parts", self.parts, most=self.rows)
-        if self.parts > 1 and (self.pull or not self.partitioned or not self.protects.one_row):
-            raise PlanError(
-                "CH204",
-                f'parts = {self.parts} with pull = {self.pull:g}, sampling = "{self.sampling}", unit = "{self.unit}".',
-                why="Rule S7 is proved for parts of all rows, without a pull, where a unit is one row.",
-                fix="Use parts = 1, or leave pull, sampling and unit out.",
-            )
+        raise PlanError(
+            "CH204",
+            f'rows_per_person = {self.rows_per_person!r} with unit = "{self.unit}".',
+            fix='Leave it out, or use unit = "person".',
+        )
 
-    def _require_weighing(self) -> None:
-        """Rows weigh where Gaussian noise is in every step: noise once weighs by rows anyway, devices count as one."""
-        require_one_of("weighing", self.weighing, WEIGHINGS)
-        if self.weighed and (self.on_upload or not self.gaussian):
-            raise PlanError(
-                "CH204",
-                f'weighing = "rows" with law = "{self.law}", unit = "{self.unit}", noise_is_added = '
-                f'"{self.noise_is_added}".',
-                why="Equal rates are proved for Gaussian noise in every step on records or persons.",
-                fix='Use weighing = "equally"; noise once weighs sites by their rows by itself.',
-            )
+    def _take_mechanism(self, given: Mapping[str, Any]) -> None:
+        """The mechanism that the numbers ask for, with its own numbers: given now, or by the one that there was."""
+        from choral.core.mechanisms import mechanism_for  # which proves something of plans, and imports them
+
+        before = {} if self.mechanism is None else self.mechanism.own
+        object.__setattr__(self, "mechanism", mechanism_for(self, {**before, **given}))
+        self.mechanism.check(self)
 
     @property
     def weighed(self) -> bool:
         """Whether a device counts by its rows: all draw at one rate, and a larger one has larger batches."""
-        return self.weighing == "rows"
+        return self.mechanism.weighed
 
     @property
     def most_weight(self) -> int:
@@ -387,25 +426,22 @@ class Plan:
     @property
     def once(self) -> bool:
         """Whether a device trains without noise and adds noise once, to what it uploads (rule S7)."""
-        return self.noise_is_added == "once"
+        return self.mechanism.noise_is_added == "once"
 
     @property
     def on_upload(self) -> bool:
         """Whether noise is added to the upload, and not in every step: rule S7, or S4 for whole devices."""
-        return self.once or self.protects.clips_update
+        return self.mechanism.on_upload
 
     @property
     def adaptive(self) -> bool:
         """Whether the clip follows a quantile of the updates' lengths; what is sent is then in units of the clip."""
-        return self.clip_quantile != 0
+        return self.mechanism.adaptive
 
     @property
     def moves(self) -> float:
-        """By how many clips the replacement of one unit moves what it is clipped in, at most.
-
-        A vector turns round, and with an adaptive clip one more number, the count, changes by λ at the same time.
-        """
-        return math.hypot(2, COUNT_LENGTH) if self.adaptive else 2.0
+        """By how many clips the replacement of one unit moves what it is clipped in, at most."""
+        return self.mechanism.moves
 
     @property
     def stretch(self) -> float:
@@ -418,44 +454,24 @@ class Plan:
         return self.local_steps * self.step_size
 
     @property
-    def pulled_time(self) -> float:
-        """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
-
-        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0,
-        ...             noise=1.0, sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
-        >>> round(plan.pulled_time, 3)  # nearly the proximal point: κ
-        10.0
-        """
-        if not self.pull or self.step_size < 1e-9 * self.pull:  # floats could no longer tell what so weak a pull takes
-            return self.local_time
-        if self.step_size >= self.pull:  # devices take more and shorter steps, which never move a model by more
-            return self.pull
-        return -self.pull * math.expm1(self.local_steps * math.log1p(-self.step_size / self.pull))
-
-    @property
     def counted_time(self) -> float:
         """The time by which a record moves an upload with noise once, 2G/γ of it, as the plan's noise counts it."""
-        return self.local_time if self.strict and self.codec == 1 else self.pulled_time
+        return self.mechanism.counted_time(self)
 
     @property
     def smoothed(self) -> bool:
         """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
-        return self.strict and (self.once or (self.law in OF_GAUSSIANS and self.codec > 1))
+        return self.strict and self.mechanism.smooths(self)
 
     @property
     def update_noise(self) -> float:
         """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
-        if self.adaptive:
-            return self.noise / self.clip
-        return self.noise if self.on_upload else self.step_size * self.noise
+        return self.mechanism.update_noise(self)
 
     @property
     def upload_bound(self) -> float:
         """B, the longest upload where noise is added to it."""
-        if self.protects.clips_update:
-            return 1.0 if self.adaptive else self.clip
-        # A pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound.
-        return UPLOAD_ROOM * self.clip * (self.counted_time if self.strict else self.local_time)
+        return self.mechanism.upload_bound(self)
 
     @property
     def gaussian(self) -> bool:
@@ -487,29 +503,30 @@ class Plan:
         """E = ⌊m/γ⌋, the batches in one pass over the smallest device's records."""
         return self.rows // self.batch
 
+    @property
+    def flat(self) -> dict[str, str | int | float]:
+        """Every number of the plan and of its mechanism, in the flat form and in the order that files have."""
+        retired = dict(self.retired)
+        held = {**_USUAL, **self.__dict__, **self.mechanism.own, **retired}
+        return {name: held[name] for name in _IN_FILES if name not in RETIRED or name in retired}
+
     def to_dict(self) -> dict[str, str | int | float]:
-        """The plan as plain values, in the order of its fields; the last ones only if they are not the usual ones.
+        """The flat form without the numbers, among the later ones, that are as usual.
 
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
-        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
-                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
-                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("overflow", OVERFLOW),
-                 ("out_of_range", OUT_OF_RANGE), ("codec", OF_BEFORE["codec"])}  # fmt: skip
-        said = asdict(self) | dict(self.retired)
-        return {name: value for name, value in said.items() if name != "retired" and (name, value) not in usual}
+        kept = set(_ALWAYS_WRITTEN)
+        return {name: value for name, value in self.flat.items() if name in kept or value != _USUAL[name]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
         """The plan that `to_dict` described, in this version or in an earlier one."""
-        known = {field.name for field in fields(cls)} - {"retired"} | RETIRED.keys()
-        if unknown := sorted(set(values) - known):
+        if unknown := sorted(set(values) - set(_IN_FILES)):
             raise PlanError(
-                "CH101", f'unknown key "{unknown[0]}" in a plan.', fix=f"Known: {', '.join(sorted(known))}."
+                "CH101", f'unknown key "{unknown[0]}" in a plan.', fix=f"Known: {', '.join(sorted(_IN_FILES))}."
             )
-        needed = [field.name for field in fields(cls) if field.default is MISSING]
-        if missing := [name for name in needed if name not in values]:
-            raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
+        if missing := [name for name in _NEEDED if name not in values]:
+            raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(_NEEDED)}.")
         return cls(**meant_by(values))
 
     @property

@@ -21,8 +21,6 @@ class Unit:
     name: UnitName
     groups_rows: bool = False  # several rows of a device are drawn together, and the mean of their gradients is clipped
     clips_update: bool = False  # a device's whole update is clipped: how it draws its batches does not matter (rule S4)
-    own_numbers: tuple[str, ...] = ()  # the numbers of a plan that have a meaning for this unit alone
-    why_own: str = ""  # why they have none for another one
     adjacency: str  # what neighbouring tables differ in
     adjacent_tables: str  # the same as a sentence, for registries
     level: str  # the name of such protection in registries
@@ -52,7 +50,6 @@ RECORD = Unit(
 PERSON = Unit(
     name="person",
     groups_rows=True,
-    own_numbers=("rows_per_person",),
     adjacency="one person replaced (all of at most {rows_per_person} rows)",
     adjacent_tables=(
         "Adjacent datasets differ in all records of one person on one device, replaced by those of another."
@@ -69,8 +66,6 @@ PERSON = Unit(
 DEVICE = Unit(
     name="device",
     clips_update=True,
-    own_numbers=("clip_quantile",),
-    why_own="Only the clip of whole updates can follow their lengths (rule S4).",
     adjacency="all records of one device replaced",
     adjacent_tables="Adjacent datasets differ in all records of one device.",
     level="Device-level",
