@@ -21,7 +21,6 @@ from choral.engine.draws import MOST_ROUNDS, Devices, Turn
 from choral.engine.processors import Rows
 from choral.engine.programs import Drawn, check_runs, stacked_numbers, train_runs
 from choral.learning.batches import EMPTY
-from choral.learning.models import Model
 from choral.learning.recipe import Recipe
 from choral.server_step import mean_scale
 
@@ -67,13 +66,8 @@ def sweeps(engine: CompiledEngine) -> bool:
 
 def alike(engine: CompiledEngine) -> bool:
     """Whether runs of this engine's form do the same with other numbers."""
-    return same_steps(engine.model, engine.recipe) and engine.feed.resident
-
-
-def same_steps(model: Model, recipe: Recipe) -> bool:
-    """Whether runs of this model do the same steps with other numbers of this recipe."""
-    plain = not (recipe.strict or recipe.weighed) and recipe.update_clip == math.inf
-    return plain and bool(model.widths)
+    plain = not (engine.recipe.strict or engine.recipe.weighed) and engine.recipe.update_clip == math.inf
+    return plain and bool(engine.model.widths) and engine.feed.resident
 
 
 def mixes_repeats() -> bool:

@@ -13,15 +13,7 @@ from choral.engine.per_device import PerDeviceEngine
 from choral.federation import balanced_cohorts
 from choral.server_step import mean
 from choral_lab.research.once_together import train_together as train_rounds_together
-from choral_lab.research.sweep import (
-    RepeatOfSweep,
-    RunOfSweep,
-    go_together,
-    mixes_repeats,
-    runs_together,
-    same_steps,
-    sweeps,
-)
+from choral_lab.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together, sweeps
 
 if TYPE_CHECKING:
     from choral_lab.research.experiment import Experiment
@@ -113,15 +105,16 @@ def _of_repeats(runs: Sequence[Run], every: int) -> Done:
 def _of_repeat(runs: Sequence[Run], every: int) -> Done:
     """Runs of one repeat, which go through its rows together where they can."""
     experiments, (first, repeat) = [one for one, _ in runs], runs[0]
-    (model, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
-    further = experiments[1:] if same_steps(model, first.recipe()) else []
-    engine = engine_of(first, repeat, further)
+    (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
+    engine, others = engine_of(first, repeat), experiments[1:]
     if isinstance(engine, PerDeviceEngine):
-        engines = [engine, *(engine_of(one, repeat) for one in experiments[1:])]
+        engines = [engine, *(engine_of(one, repeat) for one in others)]
         yield from _rounds_once([one for one in engines if isinstance(one, PerDeviceEngine)], start, cohorts)
         return
-    alone = [] if further else [engine]
-    together = [engine] if sweeps(engine) else [*alone, *(engine_of(one, repeat) for one in experiments[len(alone) :])]
+    if others and sweeps(engine):
+        together = [engine_of(first, repeat, others)]
+    else:
+        together = [engine, *(engine_of(one, repeat) for one in others)]
     each = [one.rounds(start, cohorts, first=1, every=every) for one in together if isinstance(one, CompiledEngine)]
     for some in zip(*each, strict=True):
         yield some[0].done, [model for one in some for model in one.models]
