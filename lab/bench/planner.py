@@ -35,7 +35,7 @@ from bench.harness import NoFigureError
 from bench.planner_grid import DELTA, EPSILONS, FRESH_DRAWS, FULL, QUICK, Best, Effort, best_of, study_of
 from bench.real_tables import IN_FOLDER, PACKAGED, RealTable
 from bench.side_by_side import ends_of, merits
-from choral.planner.worth_joining import happened
+from choral.planner.prospect import happened
 from choral.record import Baselines, Measured
 from choral.record.outcome import merit
 from choral.run.planning import prospect_of

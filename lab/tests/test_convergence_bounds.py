@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.core.errors import PlanError
-from choral.planner.theorem_2 import largest_step_size, step_condition
+from choral.planner.numbers import largest_step_size, step_condition
 from choral_lab.convergence_bounds import convergence, logistic_constants
 
 # The design's counterexample: n = r = τ = 1, f = Lθ²/2, θ⁰ = 0, so every gradient is exact and β = 0.

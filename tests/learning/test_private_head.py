@@ -7,8 +7,7 @@ import pytest
 
 import choral
 from choral.core.errors import TrainingError
-from choral.learning.personal import ALONE, SHARED, Standing, fitted, personal
-from choral.learning.private_head import fitted_head, judged_whole, with_head
+from choral.learning.personal import ALONE, SHARED, Standing, fitted, fitted_head, judged_whole, personal, with_head
 
 FEATURES, HIDDEN = 4, 3
 

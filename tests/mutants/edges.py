@@ -253,7 +253,7 @@ PRICES: list[Mutant] = [
     bug("curve of a study taken at the better end of a piece", "choral.core.balance:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
-    bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
+    bug("site alone promised all that others have", "choral.planner.prospect:Prospect._advantage_over",
         "1 / (self.devices * self.rows)", "0",
         "tests/run/test_verdicts.py::"
         "test_n_sites_together_have_n_times_the_rows_of_one_and_can_gain_no_more_than_that"),
@@ -759,7 +759,7 @@ PAGES: list[Mutant] = [
     ),
     bug(
         "accuracy judges a rare class",
-        "choral.planner.worth_joining:happened",
+        "choral.planner.prospect:happened",
         "measured.rarest < RARE",
         "False",
         "tests/run/test_verdicts.py::test_where_a_class_is_rare_log_loss_and_area_decide_and_not_the_accuracy",

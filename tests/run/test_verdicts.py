@@ -11,7 +11,7 @@ import choral
 from choral import cli, config
 from choral.core.errors import ChoralError
 from choral.core.plan import Budget
-from choral.planner.worth_joining import Prospect, happened, in_words
+from choral.planner.prospect import Prospect, happened, in_words
 from choral.record import Baselines, Measured
 from choral.report import write_report
 from choral.report.verify import verify

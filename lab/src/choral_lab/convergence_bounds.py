@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from choral.core.errors import PlanError
 from choral.core.plan import SAMPLINGS, Sampling, require_number, require_one_of, require_whole
-from choral.planner.theorem_2 import Convergence, condition_in_words, step_condition, theorem_2
+from choral.planner.numbers import Convergence, condition_in_words, step_condition, theorem_2
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

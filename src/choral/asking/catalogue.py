@@ -1,9 +1,8 @@
 """The questions that choral knows, by name: the one place that decides what a name means."""
 
-from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +31,12 @@ _KINDS = {
 }
 # The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.fitting).
 _ROUNDS = {
-    "logistic_cells": "gradients:GradientRound.logistic_cells",
-    "logistic_round": "gradients:GradientRound.logistic",
-    "linear_cells": "gradients:GradientRound.linear_cells",
-    "linear_round": "gradients:GradientRound.linear",
-    "additive_cells": "gradients:GradientRound.additive_cells",
-    "additive_round": "gradients:GradientRound.additive",
+    "logistic_cells": "gradients:GradientRound.counting",
+    "logistic_round": "gradients:GradientRound.read",
+    "linear_cells": "gradients:GradientRound.counting",
+    "linear_round": "gradients:GradientRound.read",
+    "additive_cells": "gradients:GradientRound.counting",
+    "additive_round": "gradients:GradientRound.read",
     "hazard_table": "hazard:HazardRound.counting",
     "hazard_moments": "hazard:HazardRound.measuring",
     "hazard_round": "hazard:HazardRound.read",
@@ -45,9 +44,9 @@ _ROUNDS = {
     "percentiles_cells": "quantiles:Percentiles.counting",
 }
 _MODELS = {
-    "logistic": "gradients:GradientModel.logistic",
-    "linear": "gradients:GradientModel.linear",
-    "additive": "gradients:GradientModel.additive",
+    "logistic": "gradients:GradientModel.read",
+    "linear": "gradients:GradientModel.read",
+    "additive": "gradients:GradientModel.read",
     "hazard": "hazard:HazardModel.read",
     "percentiles": "quantiles:Percentiles.read",
 }
@@ -123,18 +122,19 @@ def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviat
     return question.with_parameters({**question.parameters, "bins": bins})
 
 
-def _reader(place: str) -> Callable[..., object]:
-    """What stands at "module:Class.method" of this room."""
+def _read(place: str, question: Question, columns: DeclaredColumns, *more: Question) -> Any:  # noqa: ANN401 - any kind
+    """What "module:Class.method" of this room makes of a question's parameters, each of which it must read."""
+    question.canonical()
+    given = Parameters(question.name, question.parameters, columns, version=question.version)
     module, _, name = place.partition(":")
-    return cast("Callable[..., object]", attrgetter(name)(import_module(f"choral.asking.{module}")))
+    found = attrgetter(name)(import_module(f"choral.asking.{module}"))(*more, given)
+    given.end()
+    return found
 
 
 def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
-    question.canonical()
-    given = Parameters(question.name, question.parameters, columns, version=question.version)
-    asked = cast(ModelRound, _reader(_ROUNDS[question.name])(given))
-    given.end()
-    return asked
+    found: ModelRound = _read(_ROUNDS[question.name], question, columns)
+    return found
 
 
 def _kind(question: Question, columns: DeclaredColumns) -> Kind:
@@ -147,10 +147,8 @@ def _kind(question: Question, columns: DeclaredColumns) -> Kind:
             f'the question "{question.name}" is not in this catalogue.',
             fix=f"It has: {', '.join(ALL_NAMES)}.",
         )
-    given = Parameters(question.name, question.parameters, columns, version=question.version)
-    kind = cast(Kind, _reader(_KINDS[question.name])(given))
-    given.end()
-    return kind
+    found: Kind = _read(_KINDS[question.name], question, columns)
+    return found
 
 
 def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
@@ -162,8 +160,5 @@ def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
     >>> read_model(asked, {"age": age, "died": died}).sums
     3
     """
-    question.canonical()
-    given = Parameters(question.name, question.parameters, columns, version=question.version)
-    model = cast(SumModel, _reader(_MODELS[question.name])(question, given))
-    given.end()
-    return model
+    found: SumModel = _read(_MODELS[question.name], question, columns, question)
+    return found

@@ -52,22 +52,27 @@ class FittedModel:
 Fitting: TypeAlias = Generator[NextSum, OpenedSum, FittedModel]
 
 
-class SumModel(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class SumModel(ABC):
     """A model that is made from several sums, with its parameters read."""
 
     question: Question
 
     @property
+    @abstractmethod
     def sums(self) -> int:
         """How many sums it takes."""
 
     @property
+    @abstractmethod
     def questions(self) -> tuple[Question, ...]:
-        """Its sums, each once."""
+        """Its sums, each once; the last one is that of its rounds."""
 
+    @abstractmethod
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How far the noise moves what it says; `deviation` is that of its last sum, in φ's units."""
 
+    @abstractmethod
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
 
@@ -96,16 +101,15 @@ Round = TypeVar("Round", bound=FittedRound)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundModel(ABC, Generic[Round]):
+class RoundModel(SumModel, Generic[Round]):
     """A model that takes some sums before its first round, and one per round."""
 
-    question: Question
     round: Round
 
     @property
     @abstractmethod
     def steps(self) -> tuple[str, ...]:
-        """Its sums by name, each once; the last one is its round."""
+        """Its sums by name, each once."""
 
     @property
     @abstractmethod
@@ -114,21 +118,13 @@ class RoundModel(ABC, Generic[Round]):
 
     @property
     def sums(self) -> int:
-        """How many sums it takes."""
+        """Those before, and one per round."""
         return self.before + self.round.rounds
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """Its sums, each once."""
+        """The questions of its steps."""
         return tuple(step_of(self.question, step) for step in self.steps)
-
-    @abstractmethod
-    def expected(self, *, rows: int, deviation: float) -> Expected:
-        """How far the noise moves what it says; `deviation` is that of its last sum, in φ's units."""
-
-    @abstractmethod
-    def fit(self) -> Fitting:
-        """The sums one after the other, then the model."""
 
 
 def driven(fitting: Fitting, ask: Callable[[NextSum], OpenedSum]) -> FittedModel:

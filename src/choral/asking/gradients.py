@@ -145,38 +145,11 @@ class GradientRound:
     ranks: ClassVar[bool] = False
 
     @classmethod
-    def logistic(cls, given: Parameters) -> "GradientRound":
-        """`logistic_round`: the target is one of two levels."""
-        return cls._of(given, target=_two_levels(given), bins=0)
-
-    @classmethod
-    def linear(cls, given: Parameters) -> "GradientRound":
-        """`linear_round`: the target is a number, scaled from its bounds to −1 … 1."""
-        return cls._of(given, target=given.of(given.column("target"), Numeric), bins=0)
-
-    @classmethod
-    def additive(cls, given: Parameters) -> "GradientRound":
-        """`additive_round`: as logistic_round, where numbers also have cells."""
-        bins = given.whole("bins", least=2, most=MOST_BINS, usual=USUAL_BINS)
-        return cls._of(given, target=_two_levels(given), bins=bins)
-
-    @classmethod
-    def logistic_cells(cls, given: Parameters) -> Counted:
-        """`logistic_cells`: the counts of the design's cells, by which its steps are set."""
-        return cls.logistic(given).cells
-
-    @classmethod
-    def linear_cells(cls, given: Parameters) -> Counted:
-        """`linear_cells`: the same."""
-        return cls.linear(given).cells
-
-    @classmethod
-    def additive_cells(cls, given: Parameters) -> Counted:
-        """`additive_cells`: the same."""
-        return cls.additive(given).cells
-
-    @classmethod
-    def _of(cls, given: Parameters, *, target: Numeric | Categorical, bins: int) -> "GradientRound":
+    def read(cls, given: Parameters) -> "GradientRound":
+        """A round of `logistic`, of `linear`, whose target is a number, or of `additive`, where numbers have cells."""
+        kind = given.name.partition("_")[0]
+        bins = given.whole("bins", least=2, most=MOST_BINS, usual=USUAL_BINS) if kind == "additive" else 0
+        target = given.of(given.column("target"), Numeric) if kind == "linear" else _two_levels(given)
         design = Design.read(given, target=target, bins=bins)
         return cls(
             design=design,
@@ -186,6 +159,14 @@ class GradientRound:
             weights=np.zeros(design.length),
             counts_empty=given.counts_empty,
         )
+
+    @classmethod
+    def counting(cls, given: Parameters) -> Counted:
+        """The counts of the design's cells, by which its steps are set."""
+        axes = cls.read(given).design.axes
+        if not axes:
+            raise bad("the model has no cells to count.", "Go on with its rounds.")
+        return Counted(kind=ManyTables(axes=axes))
 
     @property
     def state_length(self) -> int:
@@ -200,13 +181,6 @@ class GradientRound:
     def at(self, state: NDArray[np.float64] | None) -> "GradientRound":
         """The round at this model, or CH102 where it is none of this design."""
         return replace(self, weights=finite(state, self.state_length))
-
-    @property
-    def cells(self) -> Counted:
-        """The counts of the design's cells, by which its steps are set."""
-        if not self.design.axes:
-            raise bad("the model has no cells to count.", "Go on with its rounds.")
-        return Counted(kind=ManyTables(axes=self.design.axes))
 
     @property
     def is_logistic(self) -> bool:
@@ -284,19 +258,9 @@ class GradientModel(RoundModel[GradientRound]):
     """`logistic`, `linear` and `additive`: counts of cells once, then one full gradient per round."""
 
     @classmethod
-    def logistic(cls, question: Question, given: Parameters) -> "GradientModel":
-        """Read `logistic`."""
-        return cls(question=question, round=GradientRound.logistic(given))
-
-    @classmethod
-    def linear(cls, question: Question, given: Parameters) -> "GradientModel":
-        """Read `linear`."""
-        return cls(question=question, round=GradientRound.linear(given))
-
-    @classmethod
-    def additive(cls, question: Question, given: Parameters) -> "GradientModel":
-        """Read `additive`."""
-        return cls(question=question, round=GradientRound.additive(given))
+    def read(cls, question: Question, given: Parameters) -> "GradientModel":
+        """The model of this name, with the parameters of its rounds."""
+        return cls(question=question, round=GradientRound.read(given))
 
     @property
     def before(self) -> int:

@@ -27,7 +27,7 @@ from choral.asking.answer import (
 )
 from choral.asking.cells import bounded, counts, even_edges
 from choral.asking.column_bounds import ColumnBounds
-from choral.asking.fitting import Counted, FittedModel, Fitting, NextSum, OpenedSum, step_of
+from choral.asking.fitting import Counted, FittedModel, Fitting, NextSum, OpenedSum, SumModel, step_of
 from choral.asking.parameters import Integers, Parameters, Rows, Summand, bad
 from choral.asking.question import Question
 from choral.core.errors import TableError
@@ -262,10 +262,9 @@ TAKES = 4  # how often the curve is asked for: with one sum for the bounds, it h
 
 
 @dataclass(frozen=True, kw_only=True)
-class Percentiles:
+class Percentiles(SumModel):
     """ColumnBounds once, then the curve between them four times, for the mean of the answers."""
 
-    question: Question
     bounds: ColumnBounds
     curve: Distribution  # between made-up ends, until the bounds are there
 

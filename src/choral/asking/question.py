@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from choral.core.errors import ConfigError, TrustError
@@ -123,10 +123,18 @@ def sentence(name: str, parameters: Mapping[str, object], *, first: bool = False
     >>> sentence("table", {"columns": ["smoker"], "by": ["sex"], "where": [{"column": "age", "at_least": 60}]})
     'How many rows have each level of "smoker" by "sex", where "age" is at least 60?'
     """
-    asked = (_FIRST if first else _ASKED).get(name)
+    asked = _CDF_OF_THE_FIRST if first and name == "cdf" else _ASKED.get(name)
     if asked is None:
         return escaped(f'Something that this catalogue does not know: "{name}"?')
-    return escaped(asked(parameters) + _by(parameters) + _where(parameters) + "?")
+    pieces: dict[str, object] = {
+        key: named(parameters.get(key)) for key in ("column", "columns", "target", "event", "time")
+    }
+    pieces |= {key: parameters.get(key) for key in ("low", "high")}
+    by, target, levels = parameters.get("by"), parameters.get("target"), parameters.get("levels")
+    pieces["regressed"] = f", for a regression of {named(target)} on the others" if target else ""
+    pieces["at"] = f" at {', '.join(map(str, levels))}" if isinstance(levels, list | tuple) else ""
+    strata = f" by {named(by)}" if by else ""
+    return escaped(asked.format_map(pieces) + strata + _where(parameters) + "?")
 
 
 def named(value: object) -> str:
@@ -137,11 +145,6 @@ def named(value: object) -> str:
     """
     names = [f'"{one}"' for one in (value if isinstance(value, list | tuple) else [value])]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "nothing"
-
-
-def _by(parameters: Mapping[str, object]) -> str:
-    by = parameters.get("by")
-    return f" by {named(by)}" if by else ""
 
 
 def _where(parameters: Mapping[str, object]) -> str:
@@ -163,65 +166,30 @@ def _condition(one: object) -> str:
     return f"{named(one.get('column'))} {' and '.join(parts)}"
 
 
-def _levels(given: Mapping[str, object]) -> str:
-    levels = given.get("levels")
-    return f" at {', '.join(map(str, levels))}" if isinstance(levels, list | tuple) else ""
-
-
-def _target(given: Mapping[str, object]) -> str:
-    return f", for a regression of {named(given['target'])} on the others" if given.get("target") else ""
-
-
-def _model(given: Mapping[str, object]) -> str:
-    return f"a model of {named(given.get('target'))} by {named(given.get('columns'))}"
-
-
-def _round(given: Mapping[str, object]) -> str:
-    return f"In which direction does {_model(given)} get better"
-
-
-def _cells(given: Mapping[str, object]) -> str:
-    return f"How many rows are in each cell of {_model(given)}"
-
-
-def _hazard(said: Callable[[Mapping[str, object]], str]) -> Callable[[Mapping[str, object]], str]:
-    return lambda given: said({**given, "target": given.get("event")})
-
-
-_ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
-    "logistic": lambda given: f"What is {_model(given)}",
-    "linear": lambda given: f"What is {_model(given)}",
-    "additive": lambda given: f"What is {_model(given)}, with cells for numbers",
-    "hazard": _hazard(lambda given: f"What is {_model(given)} and time"),
-    "percentiles": lambda given: f"What are the quantiles of {named(given.get('column'))}, whose range is asked first",
-    "percentiles_bounds": lambda given: (
-        f"Between which powers of two do the numbers of {named(given.get('column'))} lie"
-    ),
-    "percentiles_cells": lambda given: (
-        f"What are the quantiles of {named(given.get('column'))} between {given.get('low')} and {given.get('high')}"
-    ),
-    "logistic_cells": _cells,
-    "logistic_round": _round,
-    "linear_cells": _cells,
-    "linear_round": _round,
-    "additive_cells": _cells,
-    "additive_round": _round,
-    "hazard_table": _hazard(lambda given: f"How many rows leave or have their event when, for {_model(given)}"),
-    "hazard_moments": _hazard(lambda given: f"What are the means and products of columns, for {_model(given)}"),
-    "hazard_round": _hazard(_round),
-    "count": lambda _: "How many rows are there",
-    "table": lambda given: f"How many rows have each level of {named(given.get('columns'))}",
-    "tables": lambda given: f"How many rows have each level of {named(given.get('columns'))}, one by one",
-    "mean": lambda given: f"What are the mean and the variance of {named(given.get('column'))}",
-    "bounds": lambda given: f"Between which powers of two do the numbers of {named(given.get('columns'))} lie",
-    "km": lambda given: (
-        f"How many rows are without {named(given.get('event'))} at each time of {named(given.get('time'))}"
-    ),
-    "cdf": lambda given: f"Which share of rows lies at or below each value of {named(given.get('column'))}",
-    "quantiles": lambda given: f"What are the quantiles of {named(given.get('column'))}" + _levels(given),
-    "moments": lambda given: f"What are the means and products of {named(given.get('columns'))}" + _target(given),
+_MODEL, _HAZARD = "a model of {target} by {columns}", "a model of {event} by {columns}"
+_CELLS, _BETTER = "How many rows are in each cell of ", "In which direction does "
+_BOUNDS = "Between which powers of two do the numbers of {} lie"
+_ASKED = {
+    "logistic": f"What is {_MODEL}",
+    "linear": f"What is {_MODEL}",
+    "additive": f"What is {_MODEL}, with cells for numbers",
+    "hazard": f"What is {_HAZARD} and time",
+    "percentiles": "What are the quantiles of {column}, whose range is asked first",
+    "percentiles_bounds": _BOUNDS.format("{column}"),
+    "percentiles_cells": "What are the quantiles of {column} between {low} and {high}",
+    **{f"{name}_cells": _CELLS + _MODEL for name in ("logistic", "linear", "additive")},
+    **{f"{name}_round": f"{_BETTER}{_MODEL} get better" for name in ("logistic", "linear", "additive")},
+    "hazard_table": f"How many rows leave or have their event when, for {_HAZARD}",
+    "hazard_moments": f"What are the means and products of columns, for {_HAZARD}",
+    "hazard_round": f"{_BETTER}{_HAZARD} get better",
+    "count": "How many rows are there",
+    "table": "How many rows have each level of {columns}",
+    "tables": "How many rows have each level of {columns}, one by one",
+    "mean": "What are the mean and the variance of {column}",
+    "bounds": _BOUNDS.format("{columns}"),
+    "km": "How many rows are without {event} at each time of {time}",
+    "cdf": "Which share of rows lies at or below each value of {column}",
+    "quantiles": "What are the quantiles of {column}{at}",
+    "moments": "What are the means and products of {columns}{regressed}",
 }
-_FIRST = {
-    **_ASKED,
-    "cdf": lambda given: f"Which share of rows lies below each value of {named(given.get('column'))}",
-}
+_CDF_OF_THE_FIRST = "Which share of rows lies below each value of {column}"

@@ -201,7 +201,7 @@ _WORTH_SAYING = 0.1  # of the noise, below which leaving sites out is not worth 
 
 def _smaller_federation(study: "Study") -> Iterator[str]:
     """Whether the model would have less noise without the smallest sites, with the figures."""
-    from choral.planner.worth_joining import leaving_out
+    from choral.planner.prospect import leaving_out
 
     rows = study.split.train.sizes
     left, share = leaving_out(rows.tolist())

@@ -191,7 +191,7 @@ def as_object(run: "Run", result: "Result") -> dict[str, object]:
 
 def _verdict(result: "Result") -> dict[str, object] | None:
     """Whether joining was worth it, with the sentence that says so."""
-    from choral.planner.worth_joining import in_words
+    from choral.planner.prospect import in_words
 
     verdict = result.record.result.verdict if result.record.result else None
     return None if verdict is None else verdict.to_dict() | {"sentence": in_words(verdict)}
@@ -271,7 +271,7 @@ def body(run: "Run", result: "Result") -> str:
 
 
 def _curve(run: "Run", result: "Result") -> str:
-    from choral.planner.worth_joining import in_words
+    from choral.planner.prospect import in_words
     from choral.record import merit
 
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"

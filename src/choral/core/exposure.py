@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from choral.core.errors import PlanError
-from choral.core.plan import Plan, SecureSum, hold_plain_numbers, require_number, require_whole
+from choral.core.plan import Against, Plan, SecureSum, hold_plain_numbers, require_number, require_whole
 from choral.core.plan.units import RECORD
 
 ADJACENCY = RECORD.adjacency  # what neighbouring tables differ in, where the unit is a record
@@ -21,6 +21,15 @@ def adjacency_of(plan: Plan) -> str:
     'one person replaced (all of at most 5 rows)'
     """
     return plan.protects.adjacency.format(rows_per_person=plan.rows_per_person)
+
+
+def noises_against(against: Against, honest: int) -> int:
+    """How many noises hide a record from whom an ε is proved against: its device's own, or all honest ones of a sum.
+
+    >>> noises_against("everyone", 7), noises_against("server and colluders", 7)
+    (1, 7)
+    """
+    return 1 if against == "everyone" else honest
 
 
 class Crowd(TypedDict):

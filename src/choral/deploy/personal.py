@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from choral.core.errors import StorageError, TableError
 from choral.deploy.home import Home, check_table
 from choral.deploy.ownership import keep
-from choral.learning.personal import KAPPA, Personal, Standing, in_words, personal, side_by_side
-from choral.learning.private_head import Rows
+from choral.learning.personal import KAPPA, Personal, Rows, Standing, in_words, personal, side_by_side
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement
 from choral.run.folder import parameter_bytes, read_parameters, tensors

@@ -6,10 +6,9 @@ from typing import Unpack
 
 from choral.accounting.proofs import with_secure_sum
 from choral.accounting.reserves import spendable
-from choral.core.exposure import adjacency_of
+from choral.core.exposure import adjacency_of, noises_against
 from choral.core.plan import Against, Budget, Plan, require_company
-from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
-from choral.planner.on_sums import advice_on_sums
+from choral.planner.numbers import Convergence, PlanningConditions, largest_step_size, once_numbers, one_step_numbers
 from choral.planner.options import (
     Option,
     check_that_it_learns,
@@ -24,6 +23,7 @@ from choral.planner.options import (
     other_sampling,
     solved,
 )
+from choral.planner.prospect import Prospect, advice_on_sums
 from choral.planner.reasons import Choice, advice, choices
 from choral.planner.task import (
     CONVEX_LINKS,
@@ -36,8 +36,6 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
-from choral.planner.theorem_2 import Convergence, largest_step_size
-from choral.planner.worth_joining import Prospect
 
 __all__ = [
     "OF_EVERY_STEP",
@@ -202,5 +200,5 @@ def _prospect(task: PlanningTask, chosen: Option) -> Prospect | None:
     return Prospect(
         budget=task.budget, devices=task.draft.devices, rows=task.draft.rows, features=task.features,
         classes=task.classes, trusted_noises=task.honest_noises,
-        honest_noises=1 if chosen.against == "everyone" else task.honest_noises,
+        honest_noises=noises_against(chosen.against, task.honest_noises),
     )  # fmt: skip

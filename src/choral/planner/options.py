@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from choral.accounting.calibrate import calibrated, most_rounds
 from choral.accounting.proofs import Loss, against_everyone, with_secure_sum
 from choral.accounting.reserves import most_draws, spendable
 from choral.core.display import figures_up
 from choral.core.errors import PlanError
-from choral.core.exposure import Exposure, adjacency_of
+from choral.core.exposure import Exposure, adjacency_of, noises_against
 from choral.core.mechanisms import Mechanism, Partition, PoissonBatches
 from choral.core.plan import Against, Plan, Sampling
-from choral.planner.many_weights import many_weights_numbers
-from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
+from choral.planner.numbers import PlanningConditions, many_weights_numbers, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
 
 _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
@@ -42,9 +41,8 @@ class Option:
 
     def to_dict(self) -> dict[str, object]:
         """The option as plain values."""
-        plain = asdict(self)
-        del plain["part"]
-        return plain
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "part"}
+        return plain | {"plan": self.plan.flat}
 
     def loss(self, part: Exposure) -> Loss:
         """What this option's rule proves of a changed exposure."""
@@ -71,7 +69,7 @@ def option(
     if task.many and against == "everyone":
         return _many_option(task, name)
     rounds, steps = _shape_of_run(task, against, local_steps)
-    noise = task.screened_noise(rounds, steps, summed=against == "server and colluders")
+    noise = task.screened_noise(rounds, steps, against)
     # One step per round is cheap enough for all rows, and then closed forms do.
     whole = against == "server and colluders" and "batch" not in task.given
     batch = task.draft.rows if whole else task.fitting_batch(rounds, steps, noise)
@@ -121,7 +119,7 @@ def _conditions(task: PlanningTask, against: Against) -> PlanningConditions:
         "rows": draft.rows,
         "row_length": task.shape.length,
         "rounds": task.fixed("rounds"),
-        "honest_noises": 1 if against == "everyone" else task.honest_noises,
+        "honest_noises": noises_against(against, task.honest_noises),
     }
 
 
@@ -151,7 +149,7 @@ def _candidates(
     for rounds in (draft.rounds,) if "rounds" in task.given else _ROUNDS:
         paid = [steps for steps in several if rounds * steps <= most] or [1]
         for steps in paid if wanted is None else (wanted,):
-            yield rounds, steps, task.screened_noise(rounds, steps, summed=against == "server and colluders")
+            yield rounds, steps, task.screened_noise(rounds, steps, against)
 
 
 def solved(

@@ -10,7 +10,7 @@ from choral.accounting.conversions import rho_for
 from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import spendable
 from choral.core.errors import PlanError
-from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd
+from choral.core.exposure import Crowd, Exposure, crowd_of, in_crowd, noises_against
 from choral.core.mechanisms import PoissonBatches
 from choral.core.plan import (
     AGAINST,
@@ -31,7 +31,7 @@ from choral.core.plan import (
     require_whole,
     usual_sampling,
 )
-from choral.planner.theorem_2 import Convergence, theorem_2
+from choral.planner.numbers import Convergence, theorem_2
 
 ModelKind = Literal["logistic", "linear", "mlp"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
@@ -182,9 +182,9 @@ class PlanningTask:
             plan, rows=plan.rows, rounds=rounds_each(plan), colluders=self.colluders, dropouts=self.dropouts
         )
 
-    def screened_noise(self, rounds: int, local_steps: int, *, summed: bool) -> float:
+    def screened_noise(self, rounds: int, local_steps: int, against: Against) -> float:
         """The noise of full batches in closed form, which sampled batches come near to."""
-        uses = self.rounds_each(rounds) * local_steps / (self.honest_noises if summed else 1)
+        uses = self.rounds_each(rounds) * local_steps / noises_against(against, self.honest_noises)
         return 2 * self.draft.clip * math.sqrt(uses) / (self.draft.rows * self.mu)
 
     def fitting_batch(self, rounds: int, local_steps: int, noise: float) -> int:

@@ -11,7 +11,7 @@ from choral.accounting.costs import Costs
 from choral.core import events
 from choral.core.errors import ChoralError, StorageError
 from choral.core.plan import Budget
-from choral.planner.worth_joining import happened
+from choral.planner.prospect import happened
 from choral.record import DEVICES, RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
 from choral.report import signed, words

@@ -14,7 +14,7 @@ from choral.core.display import up
 from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import Against, Plan, SecureSum
 from choral.core.printable import count as count
-from choral.planner.worth_joining import in_words
+from choral.planner.prospect import in_words
 from choral.record import PAGES, About, Outcome, RunRecord, SpentByDevice, Statement, merit
 
 WRITER = f"{__version__}, form {PAGES}"  # its pages are compared in every character

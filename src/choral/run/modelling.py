@@ -22,9 +22,10 @@ from choral.asking.question import FIRST, Question
 from choral.config import Job
 from choral.config.together import rounds_of
 from choral.core.errors import ConfigError, LedgerError
+from choral.core.exposure import noises_against
 from choral.core.plan import Budget
 from choral.learning.models import Model
-from choral.planner.on_sums import (
+from choral.planner.prospect import (
     CELLS,
     DESCRIBED,
     UNSUITED,
@@ -349,7 +350,7 @@ def kappa_of(study: Study) -> float | None:
     if len(study.data.classes) != 2 or not has_cells or not one_record:
         return None
     secure = ask_sum_of(job, devices) if devices > 1 else None
-    honest = 1 if secure is None or job.privacy.against == "everyone" else secure.honest_noises(secure.adversary)
+    honest = 1 if secure is None else noises_against(job.privacy.against, secure.honest_noises(secure.adversary))
     return noise_of_a_cell(
         Budget(epsilon=job.privacy.epsilon or 0.0, delta=job.privacy.delta),
         devices=devices,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.personal import KAPPA, Standing, chosen, in_words, joined, side_by_side
-from choral.learning.private_head import Rows
+from choral.learning.personal import KAPPA, Rows, Standing, chosen, in_words, joined, side_by_side
 from choral.run.study import Study
 from choral.tables.records import Records
 

@@ -16,7 +16,7 @@ from choral.accounting.reserves import with_reserves
 from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.core.errors import ConfigError, PlanError, TableError
-from choral.core.exposure import crowd_of
+from choral.core.exposure import crowd_of, noises_against
 from choral.core.masks import failure_bits, require_private
 from choral.core.mechanisms import CONVEX
 from choral.core.plan import (
@@ -323,7 +323,7 @@ def _conditions(
         "typical_rows": typical_rows,
         "rounds": job.federation.rounds,
         "slope": job.model.slope,
-        "honest_noises": 1 if job.privacy.against == "everyone" else secure.honest_noises(secure.adversary),
+        "honest_noises": noises_against(job.privacy.against, secure.honest_noises(secure.adversary)),
     }
 
 
@@ -389,7 +389,7 @@ def prospect_of(study: Study) -> Prospect | None:
     return Prospect(
         budget=_budget(job), devices=len(rows), rows=sum(rows) / len(rows), sizes=tuple(rows), features=model.features,
         classes=model.classes,
-        honest_noises=1 if job.privacy.against == "everyone" else trusted, trusted_noises=trusted,
+        honest_noises=noises_against(job.privacy.against, trusted), trusted_noises=trusted,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from choral.learning.converged import converged
 from choral.learning.evaluate import Evaluation, decide, evaluate, explained, predict, squared_gradient_norm
 from choral.learning.persons import rows_of
 from choral.learning.torch_door import named_maker
-from choral.planner.worth_joining import happened
+from choral.planner.prospect import happened
 from choral.record import (
     FORMAT,
     MERITS,

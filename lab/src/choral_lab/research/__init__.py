@@ -9,7 +9,7 @@ no keys: for runs that anybody is promised something of there are `choral.simula
 
 from choral.accounting.calibrate import Rule
 from choral.learning.models import Model, logistic, mlp
-from choral.planner.theorem_2 import largest_step_size
+from choral.planner.numbers import largest_step_size
 from choral.tables.records import Records, Split, hold_out
 from choral_lab.convergence_bounds import logistic_constants
 from choral_lab.research.comparisons import Anchors, all_in_one_place, anchors
