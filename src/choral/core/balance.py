@@ -349,16 +349,16 @@ class Balance:
     def _beyond(self, what: str, after: float, entry: Charge | Reservation, kept: PrivacyFilter) -> LedgerError:
         adjacency = shared([*(charge.adjacency for charge in self.charges), entry.adjacency])
         held = "spent" if kept.reserved <= kept.spent() else "reserved"
-        against_sums = kept.adversary == SUMS
-        return LedgerError(
-            "CH408" if against_sums else "CH401",
+        against = SUMS if kept.adversary == SUMS else entry.adversary
+        error = LedgerError(
+            "CH401",
             f"device {self.device} refuses {what}: it has {held} ε = {figures_up(kept.reserved, 4)} of "
             f"{kept.limit.epsilon:.4g}; this would make {figures_up(after, 4)} (δ = {kept.limit.delta:.3g}, "
-            f"{adjacency}, rule {entry.rule}, against "
-            f"{SUMS if against_sums else entry.adversary}).",
+            f"{adjacency}, rule {entry.rule}, against {against}).",
             why="Nothing was sent.",
             fix="Only the data owner can raise the limit.",
         )
+        return LedgerError("CH408", error.what, why=error.why, fix=error.fix) if kept.adversary == SUMS else error
 
     def _used_up(self, charge: Charge) -> LedgerError:
         studies = self.against(EVERYONE).studies
