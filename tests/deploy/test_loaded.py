@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from choral.asking.question import Question
-from choral.deploy.agent import CUT_OFF
+from choral.deploy.agent import CUT_OFF, answers
 from choral.deploy.asking import put
 from choral.deploy.serving import run_folder
 from tests.deploy.test_asking import ASKING
@@ -28,7 +28,7 @@ def site_process(home, out, *flags):
     words = [sys.executable, "-P", str(CHILD), str(out), "device", "run", *flags, "--home", str(home.path)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while not home.socket.exists():
+        while not answers(home):
             assert process.poll() is None, "the site's process has ended"
             time.sleep(0.1)
         yield

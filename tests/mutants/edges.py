@@ -273,9 +273,9 @@ PROOFS: list[Mutant] = [
     ),
     bug(
         "an older plan's whole noise counted as a Gaussian",
-        "choral.core.plan:Plan.smoothed",
-        "self.law in OF_GAUSSIANS and self.codec > 1",
-        "self.law in OF_GAUSSIANS",
+        "choral.core.mechanisms:Mechanism.smooths",
+        "plan.law in OF_GAUSSIANS and plan.codec > 1",
+        "plan.law in OF_GAUSSIANS",
         "tests/privacy/test_golden.py::test_a_plan_keeps_its_digest_its_charges_and_the_rounds_that_limits_allow",
     ),
     bug(

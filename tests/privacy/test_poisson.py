@@ -10,6 +10,7 @@ from scipy import stats
 from choral.accounting.reserves import overflow
 from choral.core import poisson
 from choral.core.errors import PlanError
+from choral.core.events import Poisson
 from choral.core.zcdp import gdp_epsilon
 
 from .oracles import hockey_stick
@@ -185,4 +186,4 @@ def test_numbers_that_are_no_steps_are_refused():
         (math.inf, 0.1, 1),
     ):
         with pytest.raises(PlanError, match="CH200"):
-            poisson.require_steps(*bad)
+            Poisson(noise_multiplier=bad[0], probability=bad[1], steps=bad[2])

@@ -7,7 +7,7 @@ import re
 import resource
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -318,7 +318,7 @@ def test_a_run_goes_on_with_the_secure_sum_that_it_began_with(tmp_path):
     assert about["secure_sum"]["colluders"] == 0 and "colluders = 0\n" in about["job"]
     about["job"] = about["job"].replace("colluders = 0\n", "")
     (tmp_path / "out/run.json").write_text(json.dumps(about))
-    assert asdict(choral.resume(tmp_path / "out", rows()).study.secure) == about["secure_sum"]
+    assert choral.resume(tmp_path / "out", rows()).study.secure.described == about["secure_sum"]
 
 
 @pytest.mark.usefixtures("clinics")

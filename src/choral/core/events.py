@@ -70,9 +70,11 @@ class Poisson:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        poisson.require_steps(self.noise_multiplier, self.probability, self.steps)
         _require_useful("noise_multiplier", self.noise_multiplier)
         _require_useful("probability", self.probability)
+        if self.probability > 1:
+            raise PlanError("CH200", f"probability = {self.probability!r}.", fix="Must be at most 1.")
+        require_whole("steps", self.steps)
         require_number("delta", self.delta, below=1.0, closed=True)
 
 

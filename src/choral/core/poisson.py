@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from choral.core.errors import PlanError
-from choral.core.plan import require_number, require_whole
 from choral.core.zcdp import best_epsilon, gdp_epsilon, root
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
@@ -464,10 +462,3 @@ def divergence(steps: Steps, order: float) -> float:
         plain = order > 50 + 4 * z * z * (1 - math.log(q)) or z < _LEAST_NOISE
         total += count * (2 * order / (z * z) if plain else renyi(z, q, order))
     return total
-
-
-def require_steps(noise_multiplier: float, probability: float, steps: int) -> tuple[float, float, int]:
-    """The three numbers of a sampled event, checked, or a PlanError that names the one at fault."""
-    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
-        raise PlanError("CH200", f"probability = {probability!r}.", fix="Must be a number above 0 and at most 1.")
-    return require_number("noise_multiplier", noise_multiplier), float(probability), require_whole("steps", steps)

@@ -10,8 +10,12 @@ from typing import TypedDict, Unpack
 from choral.accounting.conversions import rho_for
 from choral.accounting.reserves import spendable
 from choral.core.mechanisms import CONVEX, MARGIN
-from choral.core.plan import Budget
+from choral.core.plan import LEAST_PROBES, Budget
 
+UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
+EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
+_PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
+_OPENED_TURNS = 2  # that a failed check, or an audit, may open
 # Chosen on made-up tables of many shapes (decisions 0030, 0035, 0046 and 0055, which says where real ones had a say).
 # Rounds of every device: between them noise is damped, and over the later half of them it evens out. They cost traffic
 # and no privacy, and with more of them unlike sites drift less far apart, which shows where data are scarce.
@@ -296,3 +300,20 @@ def theorem_2(
         valid=condition <= 1,
         because=f"{because}; {_TAKEN}" if condition <= 1 else because,
     )
+
+
+class Probing(TypedDict):
+    """How a plan probes uploads: projections that a device answers, and turns that may be opened."""
+
+    probes: int
+    opened_turns: int
+
+
+def probes_for(parameters: int) -> Probing:
+    """The probes that are proposed for a model of so many parameters.
+
+    >>> probes_for(10), probes_for(210)
+    ({'probes': 8, 'opened_turns': 2}, {'probes': 32, 'opened_turns': 2})
+    """
+    probes = next((count for least, count in _PROBES if parameters >= least), LEAST_PROBES)
+    return {"probes": probes, "opened_turns": _OPENED_TURNS}

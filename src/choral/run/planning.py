@@ -20,7 +20,6 @@ from choral.core.exposure import crowd_of, noises_against
 from choral.core.masks import failure_bits, require_private
 from choral.core.mechanisms import CONVEX
 from choral.core.plan import (
-    LEAST_PROBES,
     Budget,
     NoiseIsAdded,
     Plan,
@@ -48,6 +47,7 @@ from choral.planner import (
     task_of,
     usual_cohort,
 )
+from choral.planner.numbers import EASY, UNEQUAL, probes_for
 from choral.planner.task import PlanningTask
 from choral.run.folder import unheard
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
@@ -60,11 +60,7 @@ from choral.tables.sources import Dataset, Files, ImageFolders, Reading, load_ad
 LIVENESS_BITS = 20  # that a sparse graph is proposed with
 
 
-UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
-PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
-OPENED_TURNS = 2  # that a failed check, or an audit, may open
 _MOST_NAMED = 8  # devices in a note
-EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
 
 def plan_of(
@@ -124,8 +120,7 @@ def _with_probes(job: Job, plan: Plan, model: Model) -> Plan:
             why="Updates are compared by their length, and a large site's counts for several.",
             fix='Use robust = false, or weighing = "equally".',
         )
-    probes = next((count for least, count in PROBES if model.size >= least), LEAST_PROBES)
-    return replace(plan, probes=probes, opened_turns=OPENED_TURNS)
+    return replace(plan, **probes_for(model.size))
 
 
 def weighed_rows(job: Job, rows: int, typical_rows: float | None) -> tuple[Weighing, int]:

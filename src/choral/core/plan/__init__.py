@@ -350,7 +350,7 @@ class Plan:
         )
 
     def _take_mechanism(self, given: Mapping[str, Any]) -> None:
-        """The mechanism that the numbers ask for, with those of its own: given now, or by the one that there was."""
+        """The mechanism that the numbers ask for, with its own numbers: given now, or by the one that there was."""
         from choral.core.mechanisms import mechanism_for  # which proves something of plans, and imports them
 
         before = {} if self.mechanism is None else self.mechanism.own
