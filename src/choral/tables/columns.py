@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,21 +106,6 @@ def _refuse_missing(source: str, name: str, rows: NDArray[np.intp]) -> TableErro
         where=source,
         fix="Fix the file, or declare missing = … (a constant you choose, not one computed from data).",
     )
-
-
-class Column(Protocol):
-    """What turns the cells of one column into features; Numeric and Categorical are the two kinds."""
-
-    @property
-    def name(self) -> str:
-        """The column's name in the table."""
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The names of the features that it makes."""
-
-    def encode(self, cells: Collection[Cell], *, source: str, written: Format = OPEN) -> NDArray[np.float32]:
-        """One row of features a cell, each between −1 and 1, by that cell alone and how tables are `written`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,6 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; groups are not a
 _BITS = 64
 _MOST_OF_TAG, _MOST_OF_NUMBER = 2**32, 2**_BITS
 _UNREADABLE = "is not an ONNX file that onnxruntime can run by itself"
-_EXPORT = "Export a graph with one input, float32 rows or a text per row, and float32 embeddings as output."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +152,7 @@ def check_operators(content: bytes, *, where: str) -> None:
     """Nothing, or why a file's graph must not run: CH338, CH339 or CH340, and CH325 if it has no operators."""
     found = operators(content, where=where)
     if not found:
-        raise TableError("CH325", f"the encoder {_UNREADABLE}.", where=where, fix=_EXPORT)
+        raise _unusable(_UNREADABLE, where)
     if refused := next((one for one in found if not one.allowed), None):
         named = f"{refused.domain}:{refused.name}" if refused.domain else refused.name
         raise TableError(
@@ -246,6 +245,15 @@ class _Reader:
             if value >= most or shift >= _BITS:
                 break
         raise _two_readings("a number that does not end, is too large or is written too long", self.where)
+
+
+def _unusable(what: str, where: str) -> TableError:
+    return TableError(
+        "CH325",
+        f"the encoder {what}.",
+        where=where,
+        fix="Export a graph with one input, float32 rows or a text per row, and float32 embeddings as output.",
+    )
 
 
 def _two_readings(what: str, where: str) -> TableError:
@@ -358,24 +366,16 @@ class Encoder:
             try:
                 session = onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
             except Exception:  # onnxruntime has a class per fault, and none in common below Exception
-                raise self._unusable("is not an ONNX file that onnxruntime can run by itself") from None
+                raise _unusable(_UNREADABLE, self.file) from None
         inputs, wanted = session.get_inputs(), "tensor(float)" if self.text is None else "tensor(string)"
         if len(inputs) != 1 or inputs[0].type != wanted:
             kinds = ", ".join(one.type for one in inputs) or "nothing"
-            raise self._unusable(f"takes {kinds}, and not one {wanted}")
+            raise _unusable(f"takes {kinds}, and not one {wanted}", self.file)
         if inputs[0].shape and isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] != 1:
-            raise self._unusable(f"takes {inputs[0].shape[0]} rows at a time, and not one")
+            raise _unusable(f"takes {inputs[0].shape[0]} rows at a time, and not one", self.file)
         if session.get_outputs()[0].type != "tensor(float)":
-            raise self._unusable(f"gives {session.get_outputs()[0].type} first, and not tensor(float)")
+            raise _unusable(f"gives {session.get_outputs()[0].type} first, and not tensor(float)", self.file)
         return session
-
-    def _unusable(self, what: str) -> TableError:
-        return TableError(
-            "CH325",
-            f"the encoder {what}.",
-            where=self.file,
-            fix="Export a graph with one input, float32 rows or a text per row, and float32 embeddings as output.",
-        )
 
     def embed(self, rows: NDArray[np.float32] | NDArray[np.object_], *, source: str = "rows") -> NDArray[np.float32]:
         """What the encoder gives for each row, one row at a time: rows × embeddings, as they come.
@@ -389,7 +389,7 @@ class Encoder:
         for number, (one, other) in enumerate(zip(found, again, strict=True)):
             self._check(one, len(first), number, source)
             if one.tobytes() != other.tobytes():
-                raise self._unusable("gives other numbers for a row that it has seen before")
+                raise _unusable("gives other numbers for a row that it has seen before", self.file)
         return np.stack(found)
 
     def _in_some_order(self, rows: NDArray[np.float32] | NDArray[np.object_], source: str) -> list[NDArray[np.float32]]:
@@ -406,7 +406,7 @@ class Encoder:
         try:
             values = session.run([out], {given.name: one})[0]
         except Exception:  # its message may show the row
-            raise self._unusable(f"fails on row {number + 1:,} of {source}") from None
+            raise _unusable(f"fails on row {number + 1:,} of {source}", self.file) from None
         return np.asarray(values, dtype=np.float32).ravel()
 
     def _shaped(self, row: NDArray[np.float32] | str, shape: tuple[int | str | None, ...]) -> NDArray[Any]:
