@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from choral.accounting.proofs import Loss, with_secure_sum
 from choral.accounting.reserves import spendable
 from choral.accounting.words import words_of
-from choral.core.display import figures_up
 from choral.core.plan import Plan
+from choral.core.printable import figures_up
 from choral.planner.options import Option, other_sampling
 from choral.planner.task import PlanningTask
 

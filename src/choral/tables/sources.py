@@ -13,9 +13,9 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.errors import ConfigError, Faults, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.tables.arrays import NPZ, array_features, as_floats, by_way_of_float64, is_arrays, no_arrays, read_site
-from choral.tables.cells import OPEN, Cells, Format, Parts, level_of
+from choral.tables.cells import OPEN, Cells, Faults, Format, Parts, level_of
 from choral.tables.columns import (
     Categorical,
     LabelType,
