@@ -174,7 +174,7 @@ def _proposal(
     task: PlanningTask, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
 ) -> Proposal:
     plan, delta = chosen.plan, spendable(task.budget, chosen.plan).delta
-    local_steps = 1 if plan.once else plan.local_steps  # without noise they are no steps of Theorem 2
+    local_steps = plan.mechanism.draws(plan)  # without noise they are no steps of Theorem 2
     certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=local_steps)
     step_size = min(plan.step_size, certified) * (1 - 1e-12)  # so that rounding can't lift the condition above 1
     steps = plan.rounds * plan.local_steps

@@ -149,7 +149,7 @@ def weighed_rows(job: Job, rows: int, typical_rows: float | None) -> tuple[Weigh
 def server_step_of(study: Study) -> ServerStep:
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
     job, model, plan = study.job, study.model, study.plan
-    if plan.adaptive:
+    if plan.mechanism.adaptive:
         return AdaptiveClip(quantile=plan.mechanism.own["clip_quantile"])
     if job.federation.server is None and plan.once:
         return Averaged(momentum=0.0, rounds=plan.rounds)
