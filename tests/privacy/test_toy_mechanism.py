@@ -74,7 +74,7 @@ def test_a_toy_mechanism_is_calibrated_and_proposed(toy):
     assert (proposed.chosen.rule, proposed.plan.mechanism) == ("T1", toy)
     assert proposed.alternatives == ()  # nothing is proved of its sums, and it draws batches in one way
     with pytest.raises(PlanError, match="a toy shares no noise"):
-        smallest_noise(costs().exposure(0, 4), BUDGET, "with_secure_sum")
+        smallest_noise(costs().of(0).exposure(4), BUDGET, "with_secure_sum")
 
 
 def costs():

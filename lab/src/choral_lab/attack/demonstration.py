@@ -229,7 +229,7 @@ def _on_updates(study: Study, watch: Watch, turns: int = 256) -> tuple[Membershi
             target="one update of choral",
             measured=ours,
             error=sampling_error(ours, turns * LANES, turns * LANES),
-            bound=most_true_positives(study.costs.event(0, 0)),
+            bound=most_true_positives(study.costs.of(0).event(0)),
         ),
     )
 
@@ -254,7 +254,7 @@ def _on_models(study: Study, private: CompiledEngine, seed: int, watch: Watch) -
         return found, sampling_error(found, len(members), len(strangers))
 
     plain, ours = measure(_engine(study, train, noise=0.0)), measure(private)
-    whole = against_everyone(study.costs.exposure(0, rounds_each(plan)))
+    whole = against_everyone(study.costs.of(0).exposure(rounds_each(plan)))
     return (
         Membership(target="an ordinary final model", measured=plain[0], error=plain[1], bound=None),
         Membership(

@@ -119,7 +119,7 @@ def _margins(
 def _judge(
     study: Study, scores: dict[Sight, NDArray[np.float64]], coins: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> list[View]:
-    claimed = claims(study.costs.exposure(0, rounds_each(study.plan)), delta)
+    claimed = claims(study.costs.of(0).exposure(rounds_each(study.plan)), delta)
     guesses = math.ceil(len(coins) / 2)
     views = []
     for sight in SIGHTS:
