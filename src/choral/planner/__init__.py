@@ -10,11 +10,10 @@ from choral.accounting.words import words_of
 from choral.core.display import figures_up
 from choral.core.exposure import adjacency_of, noises_against
 from choral.core.plan import Against, Budget, Plan, require_company
-from choral.planner.numbers import Convergence, PlanningConditions, largest_step_size, once_numbers, one_step_numbers
+from choral.planner.numbers import Convergence, largest_step_size
 from choral.planner.options import (
     Option,
     check_that_it_learns,
-    drowns,
     epsilon_by_colluders,
     epsilon_by_round,
     learns,
@@ -26,17 +25,7 @@ from choral.planner.options import (
     solved,
 )
 from choral.planner.prospect import Prospect, advice_on_sums
-from choral.planner.task import (
-    CONVEX_LINKS,
-    OF_EVERY_STEP,
-    PlanningTask,
-    Wanted,
-    adds_noise_once,
-    left_noise_once,
-    many_weights,
-    task_of,
-    usual_cohort,
-)
+from choral.planner.task import CONVEX_LINKS, OF_EVERY_STEP, PlanningTask, Wanted, task_of
 
 Row = tuple[str, str, str, str]  # the fields of a Choice
 _TAKE_IT = ' Take it with --against "server and colluders".'
@@ -207,25 +196,6 @@ def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified:
         lines.append("No such bound is known for networks: the figures of a model without hidden layers guide them.")
     return tuple(lines)
 
-
-__all__ = [
-    "OF_EVERY_STEP",
-    "Choice",
-    "Option",
-    "PlanningConditions",
-    "Proposal",
-    "Prospect",
-    "adds_noise_once",
-    "drowns",
-    "left_noise_once",
-    "many_weights",
-    "once_numbers",
-    "one_step_numbers",
-    "plan_for",
-    "proposal_of",
-    "task_of",
-    "usual_cohort",
-]  # fmt: skip
 
 EVERY_STEP, ONE_STEP = "noise in every step", "one step per round, sum trusted"
 ONCE: dict[Against, str] = {"everyone": "noise once", "server and colluders": "noise once, sum trusted"}
