@@ -16,7 +16,6 @@ from choral.accounting.costs import Costs
 from choral.backends.wire import MemoryTransport, Wire
 from choral.core.codec import Codec, Integers
 from choral.core.device import Device, Update
-from choral.core.display import figures_up
 from choral.core.errors import SumError
 from choral.core.exposure import ADJACENCY
 from choral.core.keys import Identity, Roster
@@ -24,6 +23,7 @@ from choral.core.ledger import Charge, Ledger
 from choral.core.masks import Stream, Words
 from choral.core.messages import Turn, Vector
 from choral.core.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
+from choral.core.printable import figures_up
 from choral.core.terms import Terms
 from choral.core.vault import Memory, MemoryStore, Vault
 from choral.federation import cohort_of

@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from choral.core import poisson
-from choral.core.display import figures_up
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError
 from choral.core.events import Event, Gaussian, Poisson, Skellam, Zcdp, epsilon_of, skellam_divergence
 from choral.core.exposure import ADJACENCY, EVERYONE, MIXED_ADJACENCY, SUMS
 from choral.core.plan import Budget
+from choral.core.printable import figures_up
 
 Price = Gaussian | Zcdp | None  # what a study counts as; None where it is composed exactly
 LEAK = 1 / 16  # the share of δ that is kept for the leaks of later studies, once there are any

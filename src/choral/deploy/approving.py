@@ -23,15 +23,14 @@ from choral.accounting.costs import NO_LIMIT, Costs, spare_uploads
 from choral.accounting.ledger_statement import terms_of
 from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import within_draws
-from choral.accounting.words import seen_by, words_of
-from choral.core.display import figures_up, up
+from choral.accounting.words import seen_by, up, words_of
 from choral.core.errors import LedgerError, StorageError, TableError, TrustError
 from choral.core.events import epsilon_of
 from choral.core.exposure import ADJACENCY, EVERYONE, SUMS
 from choral.core.keys import digest, safety_number
 from choral.core.ledger import Balance, Ledger
 from choral.core.plan import Budget
-from choral.core.printable import count
+from choral.core.printable import count, figures_up
 from choral.core.private_sums import RULE
 from choral.core.vault import Vault
 from choral.deploy.home import (

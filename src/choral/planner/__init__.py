@@ -7,9 +7,9 @@ from typing import Unpack
 from choral.accounting.proofs import Loss, with_secure_sum
 from choral.accounting.reserves import spendable
 from choral.accounting.words import words_of
-from choral.core.display import figures_up
 from choral.core.exposure import adjacency_of, noises_against
 from choral.core.plan import Against, Budget, Plan, require_company
+from choral.core.printable import figures_up
 from choral.planner.numbers import Convergence, largest_step_size
 from choral.planner.options import (
     Option,
