@@ -70,7 +70,7 @@ RE_ORDERED = (
 
 MUTANTS = [
     # Clipping and averaging
-    bug("no clip", "choral.learning.norms:clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))",
+    bug("no clip", "choral.learning.clipped:clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))",
         "jnp.ones_like(norms)", "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
     bug("clip after averaging", LOCAL + "noisy_steps.noisy_sum",
         "total = batch_sum(model, recipe, numbers, shortcuts, tree, held, batch, count)",

@@ -17,9 +17,8 @@ from choral.core.keys import Identity, Roster, digest
 from choral.core.masks import Stream, Words, add_masks, pair_mask, self_mask
 from choral.core.plan import require_whole
 from choral.engine.compiled import CompiledEngine
-from choral.learning.clipped import clipped_sum
+from choral.learning.clipped import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
-from choral.learning.norms import clip_factor, norm
 from choral.run.folder import Watch, unheard, unwatched
 from choral.run.planning import settle
 from choral.run.study import Study

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from choral.accounting.proofs import rounds_each
 from choral.core.plan import Plan
 from choral.engine.compiled import CompiledEngine
+from choral.learning.clipped import clip_factor, norm
 from choral.learning.models import Model
-from choral.learning.norms import clip_factor, norm
 from choral.run.folder import Watch, unwatched
 from choral.run.study import Study
 from choral.tables.records import Labels
