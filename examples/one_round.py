@@ -83,7 +83,7 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
 
         def cost(round_number: int, attempt: int) -> Charge:
             before = len(ledger.balance.charges)
-            return costs.charge(number, before, run=plan.digest, round_number=round_number, attempt=attempt)
+            return costs.of(number).charge(before, run=plan.digest, round_number=round_number, attempt=attempt)
 
         def encode(update: Update, _round: int, _attempt: int, words: Words) -> None:
             codec.encode(update, Stream.fresh(), out=words)  # floats become integers; the device masks them in place

@@ -184,7 +184,7 @@ class Simulation:
     def cost(self, number: int, turn: Turn) -> Charge:
         """What a device pays for its first upload."""
         run = self.costs.plan.digest
-        return self.costs.charge(number, 0, run=run, round_number=turn.round, attempt=turn.attempt)
+        return self.costs.of(number).charge(0, run=run, round_number=turn.round, attempt=turn.attempt)
 
     def sum(self, members: Sequence[int], included: Sequence[int]) -> NDArray[np.int64]:
         """What the simulator opens of a first round of these members."""
