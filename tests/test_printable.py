@@ -1,16 +1,19 @@
 """What may be shown, and which names people can tell apart."""
 
+import math
 import sys
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from choral.core.errors import ChoralError, ConfigError, TrustError
-from choral.core.printable import escaped, fault_of_name, fault_of_word, is_shown
+from choral.core.printable import escaped, figures_up, is_shown
 from choral.deploy.approving import approve
 from choral.deploy.enrolment import prepare, read_card
 from choral.deploy.home import Home, Invitation, Policy
-from choral.run.agreement import require_device_name
+from choral.run.agreement import fault_of_name, fault_of_word, require_device_name
 from tests.run.consortium import JOB, Consortium
 
 CYRILLIC_O = "\u043e"
@@ -144,9 +147,33 @@ def test_a_study_that_was_approved_with_a_long_name_goes_on(tmp_path, monkeypatc
     from choral.deploy.agent import Agent
 
     with monkeypatch.context() as older:
-        for place in ("run.deployable", "deploy.enrolment"):
+        for place in ("run.agreement", "deploy.enrolment", "deploy.home"):
             older.setattr(f"choral.{place}.require_name", lambda *_: None)
         made = Consortium(tmp_path, job=JOB.replace("hearts", "h" * 80))
         made.approve("hill")
     with Agent(made.homes["hill"]) as agent:
         assert agent.study.file.name == "h" * 80
+
+
+# A figure is never less than it is, and no further above than its last place.
+
+
+@given(value=st.floats(min_value=1e-300, max_value=1e300), figures=st.integers(1, 6))
+def test_what_is_printed_is_never_smaller_and_at_most_one_last_figure_larger(value, figures):
+    printed = float(figures_up(value, figures))
+    assert printed >= value
+    assert printed <= value * (1 + 10.0 ** (1 - figures)) * (1 + 1e-12)
+
+
+@given(whole=st.integers(1, 999), power=st.integers(-20, 20))
+def test_a_number_that_has_no_more_figures_is_printed_as_it_is(whole, power):
+    value = float(f"{whole}e{power}")
+    assert float(figures_up(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(39.82, "39.9"), (0.9999, "1"), (999.5, "1e+03"), (1.0004e-7, "1.01e-07"), (0.0, "0"), (math.inf, "inf")],
+)
+def test_figures_by_hand(value, text):
+    assert figures_up(value) == text

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from choral import cli
-from choral.core.display import figures_up
+from choral.core.printable import figures_up
 from choral.planner import plan_for
 
 WORDS = ["plan", "--epsilon", "1", "--devices", "16", "--rows", "2440", "--features", "104"]

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from choral.accounting.words import up
 from choral.backends.wire import Wire
 from choral.cli.approval import screen
 from choral.core.codec import quantise
-from choral.core.display import up
 from choral.core.errors import LedgerError, SumError, TrustError
 from choral.core.exposure import SUMS
 from choral.core.ledger import Ledger

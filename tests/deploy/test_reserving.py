@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from choral.accounting.words import up
 from choral.cli import main
-from choral.core.display import up
 from choral.core.events import Gaussian
 from choral.core.ledger import Charge, Ledger
 from choral.core.plan import Budget

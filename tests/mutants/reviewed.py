@@ -44,7 +44,7 @@ REVIEWED: list[Mutant] = [
     bug("an error with hidden characters", "choral.core.errors:ChoralError.__init__",
         "map(escaped, (what, where, why, fix))", "(what, where, why, fix)",
         "tests/test_printable.py::test_an_error_carries_nothing_hidden_in_any_of_its_parts"),
-    bug("a name of two scripts", "choral.core.printable:fault_of_name", "_mixture(name)", "''",
+    bug("a name of two scripts", "choral.run.agreement:fault_of_name", "_mixture(name)", "''",
         "tests/test_printable.py::test_a_name_is_short_printable_and_of_one_script"),
     bug("a terminal that shows every character", "choral.cli.terminal:Filtered.write",
         'map(escaped, text.split("\\n"))', 'text.split("\\n")',

@@ -5,8 +5,8 @@ import re
 import msgspec
 import pytest
 
+from choral.accounting.words import up
 from choral.cli import main
-from choral.core.display import up
 from choral.deploy.status import site_end
 from choral.record import read_run
 from choral.report import words

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from choral.accounting.words import up
 from choral.cli import main
-from choral.core.display import up
 from choral.core.errors import ConfigError
 from choral.record import read_run
 from choral.report import serve

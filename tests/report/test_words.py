@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from choral.core.display import up
+from choral.accounting.words import up
 from choral.record import Statement, read_run
 from choral.report import registry, words
 from choral.report.words import by_colluders, honest_devices

@@ -3,8 +3,7 @@
 import pytest
 
 from choral.core.errors import ConfigError
-from choral.core.printable import LONGEST_NAME
-from choral.run.agreement import require_device_name, require_name
+from choral.run.agreement import LONGEST_NAME, require_device_name, require_name
 
 
 @pytest.mark.parametrize("name", ["hearts", "St. Mary's, ward 3", "Krankenhaus Süd", "医院"])

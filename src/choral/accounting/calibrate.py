@@ -23,11 +23,11 @@ from choral.accounting.proofs import (
     with_secure_sum,
 )
 from choral.accounting.reserves import spendable, with_reserves
-from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.core.exposure import Exposure, in_crowd
 from choral.core.plan import Budget, Plan, require_number, require_one_of
+from choral.core.printable import figures_up
 
 Rule = Literal[
     "proved", "with_secure_sum", "clipped_updates", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"

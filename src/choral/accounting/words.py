@@ -1,5 +1,6 @@
 """What people read about mechanisms: what each rule counts, how records are protected, and why a rule holds."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,18 @@ def in_plain_words(recorded: str | None) -> str:
     'one local step per round: each sum carries the noise of 3 honest devices'
     """
     return _EACH_ROUND.sub(r"\1 per round", recorded or "")
+
+
+def up(value: float, digits: int = 2) -> str:
+    """The number with so many decimals, rounded up.
+
+    >>> up(1.981), up(2.0), up(0.1 + 0.2, 1), up(math.inf)
+    ('1.99', '2.00', '0.3', 'inf')
+    """
+    if math.isinf(value):
+        return "inf"
+    scale = 10**digits
+    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
 def noise_of(plan: Plan) -> str:

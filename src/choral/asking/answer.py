@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from choral.asking.parameters import Integers, Summand
 from choral.core.errors import TableError
-from choral.core.printable import number_of
+from choral.core.printable import count
 from choral.tables.reading import frame_of
 
 Z = NormalDist().inv_cdf(0.975)  # intervals are of 95 %
@@ -105,7 +105,7 @@ class ByReference(ABC):
         widths = [row["high"] - row["low"] for row in found if row.get("quantity") == found[0].get("quantity")]
         width = float(max(widths, default=math.inf))
         said = f"intervals are {width:.3g} wide" if math.isfinite(width) else "nothing could be answered"
-        return Expected(width=width, sentence=f"On a plain population of {number_of(rows, 'row')}, {said}.")
+        return Expected(width=width, sentence=f"On a plain population of {count(rows, 'row')}, {said}.")
 
 
 def around(estimate: float, spread: float, *, least: float = -np.inf, most: float = np.inf) -> dict[str, float]:

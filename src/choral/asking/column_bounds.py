@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from choral.asking.answer import Answer, Expected, around, too_few, with_value
 from choral.asking.cells import Block, Filter, numbers, one_hots
 from choral.asking.parameters import Integers, Parameters, Rows, Summand, bad
-from choral.core.printable import number_of
+from choral.core.printable import count
 from choral.tables.columns import Categorical
 
 LEAST, SIZES = -32, 64  # exponents −32 … 31 of each sign; what is smaller or larger is in the nearest cell
@@ -75,9 +75,9 @@ class ColumnBounds:
         needed = max(self.z * deviation, 1.0)
         if not found:
             raise too_few(
-                f"no cell holds more than {number_of(needed, 'row')}.", "Ask with a larger ε, or for fewer columns."
+                f"no cell holds more than {count(needed, 'row')}.", "Ask with a larger ε, or for fewer columns."
             )
-        said = [f"Powers of two that hold at most {number_of(needed, 'row')} are not seen: rare tails are cut off."]
+        said = [f"Powers of two that hold at most {count(needed, 'row')} are not seen: rare tails are cut off."]
         said += [f'Nothing is seen of column "{name}".' for name in unseen]
         return Answer(
             rows=found, is_rough=bool(unseen), sentences=tuple(said), block=_declared(bounds), about=tuple(about)

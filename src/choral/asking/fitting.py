@@ -16,7 +16,7 @@ from choral.asking import IN_PLACE_OF_TRAINING
 from choral.asking.answer import Answer, Expected, Kind, ModelRound, Z, around, with_value
 from choral.asking.parameters import Integers, Rows, Summand, bad
 from choral.asking.question import Question
-from choral.core.printable import number_of
+from choral.core.printable import count
 
 Vector: TypeAlias = NDArray[np.float64]
 _GRID = 2.0**20  # states are whole multiples of 1/2^20, so that other machines compute exactly the same ones
@@ -351,7 +351,7 @@ BLIND = 0.5  # in log-odds or the logarithm of a hazard: the effect of a risk th
 
 def planned(spread: float, rounds: int, before: int) -> Expected:
     """Say how far the noise of all rounds moves an effect, before anything is asked."""
-    after = number_of(rounds, "round")
+    after = count(rounds, "round")
     first = f"{before} sums, then " if before > 1 else "one sum, then " if before else ""
     blind = " That hides effects of a usual size: use fewer columns or cells, or a larger epsilon." * (spread > BLIND)
     return Expected(

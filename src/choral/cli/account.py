@@ -12,8 +12,8 @@ from choral.accounting.account import account, several_rows
 from choral.accounting.groups import EXAMPLE
 from choral.accounting.proofs import exposed
 from choral.accounting.words import in_plain_words
-from choral.core.display import figures_up
 from choral.core.plan import LAWS, PASSES, SAMPLINGS, UNITS
+from choral.core.printable import figures_up
 from choral.record import Account
 
 EPILOG = """\

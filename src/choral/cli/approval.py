@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from choral.core.display import up
+from choral.accounting.words import up
 from choral.core.errors import TrustError
 from choral.core.plan import unit_of
 from choral.core.printable import count

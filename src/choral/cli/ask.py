@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from choral.accounting.words import up
 from choral.cli import terminal
-from choral.core.display import up
 from choral.core.errors import ConfigError
-from choral.core.printable import escaped, number_of
+from choral.core.printable import count, escaped
 
 if TYPE_CHECKING:
     from choral.asking.question import Question
@@ -239,4 +239,4 @@ def _shown_privacy(privacy: "AnswerPrivacy") -> list[str]:
         for one, whole, whom in figures
     ]
     verb = "is" if privacy.asked == 1 else "are"
-    return [head, *lines, f"          {privacy.asked} of {number_of(privacy.most, 'question')} {verb} asked"]
+    return [head, *lines, f"          {privacy.asked} of {count(privacy.most, 'question')} {verb} asked"]

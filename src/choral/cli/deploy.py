@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from choral.accounting.words import up
 from choral.cli import terminal
-from choral.core.display import up
 from choral.core.errors import ConfigError, StorageError
 from choral.core.printable import count, escaped
 

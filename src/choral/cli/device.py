@@ -13,9 +13,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from choral.accounting.words import up
 from choral.cli import predict, terminal
 from choral.cli.phases import configure_service, is_service, phases, service_command, show_service
-from choral.core.display import up
 from choral.core.errors import CODES
 from choral.core.printable import count, escaped
 

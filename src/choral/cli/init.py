@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _looks(paths: list[Path]) -> "tuple[dict[str, Look], dict[str, list[Path]]]":
     """What each column that all files have looks like, and which files have the others."""
-    from choral.core.errors import Faults
+    from choral.tables.cells import Faults
     from choral.tables.columns import looked_at
     from choral.tables.sources import Reading, read_one, together
 

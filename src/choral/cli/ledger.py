@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable
 
 from choral.accounting.ledger_statement import statement_of
+from choral.accounting.words import up
 from choral.cli import terminal
-from choral.core.display import up
 from choral.core.errors import ConfigError
 from choral.core.ledger import Ledger, Receipt
 from choral.core.plan import Budget, require_number

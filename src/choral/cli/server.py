@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from choral.accounting.words import up
 from choral.cli import terminal
 from choral.cli.phases import configure_service, is_service, phases, service_command, show_service
-from choral.core.display import up
 from choral.core.printable import count
 
 if TYPE_CHECKING:

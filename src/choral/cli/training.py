@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral import __version__
-from choral.accounting.words import in_plain_words
+from choral.accounting.words import in_plain_words, up
 from choral.cli import ask, terminal
 from choral.cli.phases import Verb
-from choral.core.display import up
 from choral.core.errors import ConfigError
 from choral.core.printable import escaped
 

@@ -17,12 +17,9 @@ No error carries a data value: names of files, columns, devices and row numbers 
 moves a cursor or is not seen: whatever a file holds, it is written out here, as in \x1b.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from choral.core.printable import escaped
-
-_MOST_SHOWN = 50  # faults of a table in one message
 
 CODES: dict[str, str] = {
     "CH100": "a configuration file is not valid TOML",
@@ -183,68 +180,7 @@ class PlanError(InputError):
 
 
 class TableError(InputError):
-    """A table is not of the declared form (CH3xx); `parts` are the faults of a list of them."""
-
-    parts: "tuple[TableError, ...]" = ()
-
-    @classmethod
-    def of_parts(cls, parts: Sequence["TableError"]) -> Self:
-        """Several faults as one refusal, the first of them in full."""
-        listed = cls("CH328", f"{len(parts):,} faults:")
-        listed.parts = tuple(parts)
-        return listed
-
-    def __str__(self) -> str:
-        """The fault, or a line for each of them."""
-        return "\n  ".join([super().__str__(), *self._listed])
-
-    def as_dict(self) -> dict[str, str]:
-        """The same for machines, with all faults in one text."""
-        return {**super().as_dict(), "what": " ".join([self.what, *self._listed])}
-
-    @property
-    def _listed(self) -> list[str]:
-        more = len(self.parts) - _MOST_SHOWN
-        return [*map(str, self.parts[:_MOST_SHOWN]), *[f"And {more:,} more."] * (more > 0)]
-
-
-class Faults:
-    """What is wrong with tables, collected so that all of it is listed in one go and corrected at once.
-
-    >>> faults = Faults()
-    >>> with faults:
-    ...     raise TableError("CH301", "a cell is empty.")
-    >>> with faults:
-    ...     raise TableError("CH308", "has no rows.", where="b.csv")
-    >>> faults.refuse()
-    Traceback (most recent call last):
-    choral.core.errors.TableError: CH328 2 faults:
-      CH301 a cell is empty.
-      CH308 b.csv has no rows.
-    """
-
-    def __init__(self) -> None:
-        self._found: list[TableError] = []
-
-    def add(self, fault: TableError) -> None:
-        """Keep a fault, or the parts of one that is a list itself."""
-        self._found += fault.parts or [fault]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
-        if isinstance(error, TableError):
-            self.add(error)
-            return True
-        return False
-
-    def refuse(self) -> None:
-        """Nothing without a fault; the fault if there is one, or all of them as CH328."""
-        if len(self._found) == 1:
-            raise self._found[0]
-        if self._found:
-            raise TableError.of_parts(self._found)
+    """A table is not of the declared form (CH3xx)."""
 
 
 class RunError(ChoralError):

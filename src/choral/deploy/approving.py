@@ -23,15 +23,14 @@ from choral.accounting.costs import NO_LIMIT, Costs, spare_uploads
 from choral.accounting.ledger_statement import terms_of
 from choral.accounting.proofs import rounds_each
 from choral.accounting.reserves import within_draws
-from choral.accounting.words import seen_by, words_of
-from choral.core.display import figures_up, up
+from choral.accounting.words import seen_by, up, words_of
 from choral.core.errors import LedgerError, StorageError, TableError, TrustError
 from choral.core.events import epsilon_of
 from choral.core.exposure import ADJACENCY, EVERYONE, SUMS
 from choral.core.keys import digest, safety_number
 from choral.core.ledger import Balance, Ledger
 from choral.core.plan import Budget
-from choral.core.printable import count
+from choral.core.printable import count, figures_up
 from choral.core.private_sums import RULE
 from choral.core.vault import Vault
 from choral.deploy.home import (
@@ -216,9 +215,9 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
         noise=study.plan.noise,
         noise_on=words_of(study.plan).noise_on,
         delta=delta,
-        epsilon_a_round=epsilon_of([held.costs.event(0, 0)], delta),
+        epsilon_a_round=epsilon_of([held.costs.of(0).event(0)], delta),
         epsilon_planned=cost,
-        epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.exposure(0, planned), delta),
+        epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.of(0).exposure(planned), delta),
         sum_rule=held.costs.rule_of_sums(0),
         sum_adversary=seen_by(study.plan, study.secure, "server and colluders"),
         uploads=uploads,  # the most that this approval allows: what is planned, and an allowance for what fails

@@ -13,9 +13,17 @@ from jax.custom_batching import custom_vmap
 
 from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 from choral.learning import fused, noise, rounding
-from choral.learning.clipped import both, clipped_layers, clipped_sum, if_any, opposite
+from choral.learning.clipped import (
+    both,
+    clip_factor,
+    clipped_layers,
+    clipped_sum,
+    if_any,
+    lengths_of,
+    opposite,
+    tree_norm,
+)
 from choral.learning.models import Model, Tree
-from choral.learning.norms import clip_factor, lengths_of, tree_norm
 from choral.learning.recipe import Number, Recipe, TracedNumbers
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:

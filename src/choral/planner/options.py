@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from choral.accounting.calibrate import calibrated, most_rounds
 from choral.accounting.proofs import Loss, against_everyone, with_secure_sum
 from choral.accounting.reserves import most_draws, spendable
-from choral.core.display import figures_up
 from choral.core.errors import PlanError
 from choral.core.exposure import Exposure, adjacency_of, noises_against
 from choral.core.mechanisms import Mechanism, Partition, PoissonBatches
 from choral.core.plan import Against, Plan, Sampling
+from choral.core.printable import figures_up
 from choral.planner.numbers import PlanningConditions, many_weights_numbers, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
 

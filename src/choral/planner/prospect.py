@@ -16,7 +16,7 @@ from choral.accounting.conversions import gdp_mu, rho_for
 from choral.accounting.reserves import spendable
 from choral.core.exposure import noises_against
 from choral.core.plan import Against, Budget, SecureSum
-from choral.core.printable import number_of
+from choral.core.printable import count
 from choral.planner.task import PlanningTask
 from choral.record import Baselines, GainOverAlone, Measured, VerdictKind
 from choral.record.outcome import merit
@@ -93,7 +93,7 @@ class Prospect:
         ends = [min(self.sizes), max(self.sizes)] if self.sizes else []
         kinds = [self._kind_of(self._advantage_over(rows)) for rows in ends]
         if len(set(kinds)) < 2:
-            return f"{_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {number_of(self.rows, 'row')}"
+            return f"{_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {count(self.rows, 'row')}"
         small, large = (f"{_WORDS[kind]} for one of {rows:,} rows" for kind, rows in zip(kinds, ends, strict=True))
         return f"{small} and {large} (guessed from {self.devices:,} sites with {sum(self.sizes):,} rows"
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec.structs import replace
 
-from choral.core.display import up
+from choral.accounting.words import up
 from choral.core.errors import ConfigError, StorageError
 from choral.record import About, Baselines, DeviceLimit, RunRecord, of_right_form, read_run
 from choral.report import charts, report_page, words

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from choral import config
+from choral.accounting.words import up
 from choral.asking.answer import Answer
 from choral.asking.catalogue import ROUNDS, estimate, read_model
 from choral.asking.question import Question
-from choral.core.display import up
 from choral.core.errors import ConfigError, TableError
-from choral.core.printable import number_of
+from choral.core.printable import count
 from choral.record import (
     QUESTIONS,
     About,
@@ -45,7 +45,7 @@ def asked_questions(record: RunRecord) -> Markup:
         [
             str(one.number),
             short(one.words, 200),
-            f"{number_of(len(one.included), 'device')}, {number_of(one.rows, 'row')}",
+            f"{count(len(one.included), 'device')}, {count(one.rows, 'row')}",
             f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
             f"{one.l2 * math.sqrt(one.rows) / 2:.4g}",
         ]
@@ -107,7 +107,7 @@ def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Mark
             f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
         )
         cost = (
-            f"{number_of(loss.sums, 'sum')}, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and "
+            f"{count(loss.sums, 'sum')}, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and "
             f"ε ≤ {up(loss.epsilon_sum, 4)} against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, "
             f"{loss.adjacency}).{figures}"
         )
@@ -120,7 +120,7 @@ def asked_so_far(record: RunRecord, device: int | None = None) -> Markup:
     """The questions of a run as they come, the latest first; those of one device, where it has a number."""
     answered = list(read_questions(record.folder))
     listed = [
-        element("li", f"{one.number}: {short(one.words, 120)} ({number_of(one.rows, 'row')})")
+        element("li", f"{one.number}: {short(one.words, 120)} ({count(one.rows, 'row')})")
         for one in reversed(answered)
         if device is None or device in one.included
     ]
@@ -162,7 +162,7 @@ def _models(record: RunRecord, terms: AskTerms) -> list[str]:
         made = from_register(read_model(question, terms.columns), terms, register)
         numbers = () if made is None else tuple(one.number for one in made.sums)
         if made is None or list(line.state) != made.model.state.tolist() or line.numbers != numbers:
-            wrong.append(f"the model of {number_of(len(line.numbers), 'sum')} does not follow from the register")
+            wrong.append(f"the model of {count(len(line.numbers), 'sum')} does not follow from the register")
     return wrong
 
 

@@ -9,8 +9,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from choral.accounting.words import words_of
-from choral.core.display import up
+from choral.accounting.words import up, words_of
 from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import Plan
 from choral.core.printable import is_shown

@@ -13,8 +13,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from choral.accounting.words import rule_in_words
-from choral.core.display import up
+from choral.accounting.words import rule_in_words, up
 from choral.core.exposure import adjacency_of
 from choral.core.plan import Plan
 from choral.core.private_sums import RULE

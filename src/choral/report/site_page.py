@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from choral.core.display import up
+from choral.accounting.words import up
 from choral.record import SiteEnd
 from choral.report import words
 from choral.report.markup import Markup, element, table

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from choral import __version__
 from choral.accounting.proofs import rules_charged
-from choral.accounting.words import in_plain_words, rule_in_words, seen_by
-from choral.core.display import up
+from choral.accounting.words import in_plain_words, rule_in_words, seen_by, up
 from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import Against, Plan, SecureSum
 from choral.core.printable import count as count

@@ -6,7 +6,8 @@ It holds the card of every device, and the coordinator's choral.toml, which must
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,24 +23,33 @@ from numpy.typing import NDArray
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
 from choral.config.toml import to_toml
-from choral.core.errors import ConfigError, Faults, PlanError, TableError, TrustError
+from choral.core.errors import ConfigError, PlanError, TableError, TrustError
 from choral.core.keys import HYBRID, Bundle, Identity, Roster, digest, safety_number
 from choral.core.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.core.plan import Plan, SecureSum, secure_sum
-from choral.core.printable import LONGEST_NAME, fault_of_name, fault_of_word
+from choral.core.printable import is_shown
 from choral.core.terms import WHOLE, WHOLE_LISTS, Terms
 from choral.learning.models import Maker
 from choral.learning.persons import grouped
 from choral.probes import extension_of
 from choral.run.study import Study, codec_of, declared_columns, encoder_of, limits_of, maker_in, model_of
 from choral.tables.arrays import array_features
-from choral.tables.cells import OPEN, Format
+from choral.tables.cells import OPEN, Faults, Format, TableFaults
 from choral.tables.columns import Categorical, Numeric, declare, encode, type_of_classes
 from choral.tables.encoder import Encoder, about_encoder, embedding_columns
 from choral.tables.reading import Table
 from choral.tables.records import Labels, Records, Split, by, names_in
 from choral.tables.sources import Dataset, Reading, encode_labels, read_one, with_outcome
 from choral.trees import lists_of
+
+LONGEST_NAME = 64
+# The mixtures that Unicode's security report (UTS 39, "highly restrictive") finds safe in addition to a single script.
+_TOGETHER = (
+    {"LATIN", "CJK", "HIRAGANA", "KATAKANA"},
+    {"LATIN", "CJK", "HANGUL"},
+    {"LATIN", "CJK", "BOPOMOFO"},
+)
+_MOST_MARKS = 2  # accents on one letter; more of them would be drawn over the lines around it
 
 
 def require_name(what: str, name: str) -> None:
@@ -327,7 +337,7 @@ class Agreement:
             faults.refuse()
             return features, labels
         except TableError as error:
-            if error.parts:
+            if isinstance(error, TableFaults):
                 raise
             asked = f"Correct your file; or ask the coordinator, whose choral.toml declares the columns: {error.fix}"
             raise TableError(error.code, error.what, where=error.where, why=error.why, fix=asked) from None
@@ -589,6 +599,54 @@ def check_names(file: "StudyFile", job: Job) -> None:
     for what, word in words:
         if fault := fault_of_word(word):
             raise no_name(what, fault)
+
+
+def fault_of_name(name: str) -> str:
+    r"""Why people could take a name for another one, or nothing: for studies, devices, addresses and models.
+
+    >>> fault_of_name("hospital-a"), fault_of_name("h\u043espital-a")
+    ('', 'mixes CYRILLIC and LATIN letters')
+    """
+    if fault := _fault_of_form(name):
+        return fault
+    if unicodedata.normalize("NFKC", name) != name:
+        return "has characters that stand for others, such as wide letters or ligatures"
+    return _mixture(name)
+
+
+def fault_of_word(word: str) -> str:
+    r"""The same for words of a table, such as columns and levels: each of their parts keeps to one script.
+
+    >>> fault_of_word("\u03b2-blocker"), fault_of_word("\u0430ge")
+    ('', 'mixes CYRILLIC and LATIN letters')
+    """
+    return _fault_of_form(word) or next(filter(None, map(_mixture, re.split(r"[\W\d_]+", word))), "")
+
+
+def _fault_of_form(name: str) -> str:
+    if not is_shown(name):
+        return "has characters that can't be printed"
+    if not 0 < len(name) <= LONGEST_NAME:
+        return f"has {len(name):,} characters, where 1 to {LONGEST_NAME} are allowed"
+    if name != name.strip():
+        return "begins or ends with a space"
+    marks = "".join("m" if unicodedata.category(character) in ("Mn", "Me") else " " for character in name)
+    return "has too many accents on one letter" if "m" * (_MOST_MARKS + 1) in marks else ""
+
+
+def _mixture(text: str) -> str:
+    found = set(_scripts(text))
+    if len(found) < 2 or any(found <= allowed for allowed in _TOGETHER):
+        return ""
+    return f"mixes {' and '.join(sorted(found))} letters"
+
+
+def _scripts(text: str) -> Iterator[str]:
+    """The script of every letter, which is how its Unicode name begins; signs such as µ belong to none."""
+    for character in text:
+        name = unicodedata.name(character, "")
+        if character.isalpha() and re.search(r"LETTER|IDEOGRAPH|SYLLABLE", name):
+            yield re.split(r"[ -]", name)[0]
 
 
 def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import config
+from choral.accounting.words import up
 from choral.config import Job
-from choral.core.display import up
 from choral.core.errors import ConfigError, StorageError, TableError
 from choral.learning.evaluate import explained, predict
 from choral.learning.models import KINDS, Model

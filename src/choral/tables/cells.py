@@ -10,15 +10,76 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.errors import ConfigError
+from choral.core.errors import ConfigError, TableError
 
 Value = TypeVar("Value")
+_MOST_SHOWN = 50  # faults in one message
 _BETWEEN = "\x1f"  # the unit separator of ASCII, which hardly any cell holds
+
+
+class TableFaults(TableError):
+    """Several faults of tables as one refusal (CH328), the first of them in full."""
+
+    def __init__(self, parts: Sequence[TableError]) -> None:
+        self.parts = tuple(parts)
+        super().__init__("CH328", f"{len(parts):,} faults:")
+
+    def __str__(self) -> str:
+        """The refusal with a line for each fault."""
+        return "\n  ".join([super().__str__(), *self._listed])
+
+    def as_dict(self) -> dict[str, str]:
+        """The same for machines, with all faults in one text."""
+        return {**super().as_dict(), "what": " ".join([self.what, *self._listed])}
+
+    @property
+    def _listed(self) -> list[str]:
+        more = len(self.parts) - _MOST_SHOWN
+        return [*map(str, self.parts[:_MOST_SHOWN]), *[f"And {more:,} more."] * (more > 0)]
+
+
+class Faults:
+    """All that is wrong with tables, collected so that it is listed in one go and corrected at once.
+
+    >>> faults = Faults()
+    >>> with faults:
+    ...     raise TableError("CH301", "a cell is empty.")
+    >>> with faults:
+    ...     raise TableError("CH308", "has no rows.", where="b.csv")
+    >>> faults.refuse()
+    Traceback (most recent call last):
+    choral.tables.cells.TableFaults: CH328 2 faults:
+      CH301 a cell is empty.
+      CH308 b.csv has no rows.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[TableError] = []
+
+    def add(self, fault: TableError) -> None:
+        """Keep a fault, or the parts of one that is a list itself."""
+        self._found += fault.parts if isinstance(fault, TableFaults) else [fault]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
+        if isinstance(error, TableError):
+            self.add(error)
+            return True
+        return False
+
+    def refuse(self) -> None:
+        """Raise the one fault that there is, or all of them as CH328; do nothing where there is none."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            raise TableFaults(self._found)
 
 
 class Cells(Collection[str]):

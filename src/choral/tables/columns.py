@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.errors import Faults, TableError
+from choral.core.errors import TableError
 from choral.tables.cells import (
     OPEN,
     Cell,
+    Faults,
     Format,
     Parts,
     day_of,

@@ -13,9 +13,9 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.core.errors import ConfigError, Faults, TableError
+from choral.core.errors import ConfigError, TableError
 from choral.tables.arrays import NPZ, array_features, as_floats, by_way_of_float64, is_arrays, no_arrays, read_site
-from choral.tables.cells import OPEN, Cells, Format, Parts, level_of
+from choral.tables.cells import OPEN, Cells, Faults, Format, Parts, level_of
 from choral.tables.columns import (
     Categorical,
     LabelType,
@@ -280,8 +280,9 @@ def read(source: Source, how: Reading, dealing: Dealing, *, keep_tables: bool = 
     if encoder is not None:
         columns, notes = encoder.columns(features.shape[1]), (*notes, *encoder.notes(features.shape[1]))
     if labels.min() == labels.max():
-        what = f'label "{how.label}" has only one value in all rows.'
-        raise TableError("CH310", what, fix="Nothing can be learned from it.")
+        raise TableError(
+            "CH310", f'label "{how.label}" has only one value in all rows.', fix="Nothing can be learned from it."
+        )
     owners = None if how.person is None else names_in(how.person, whole)
     shares = holders(tables, labels, owners, how.device_column, dealing)
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.

@@ -20,8 +20,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from choral.accounting.words import up
 from choral.cli import terminal
-from choral.core.display import up
 from choral.core.errors import ConfigError
 
 if TYPE_CHECKING:
