@@ -2,6 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = (
-    [] if find_spec("torch") else ["choral/learning/torch_steps.py", "choral/learning/torch_layers.py"]
-)
+collect_ignore_glob = [] if find_spec("torch") else ["choral/learning/torch_steps.py"]

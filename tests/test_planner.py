@@ -18,9 +18,10 @@ from choral.core.events import Gaussian, epsilon_of
 from choral.core.ledger import Balance, Charge, Reservation
 from choral.core.mechanisms import sampled
 from choral.core.plan import Budget
-from choral.planner import once_numbers, plan_for, proposal_of, task_of
-from choral.planner.numbers import step_condition
+from choral.planner import plan_for, proposal_of
+from choral.planner.numbers import once_numbers, step_condition
 from choral.planner.prospect import advice_on_sums
+from choral.planner.task import task_of
 from tests.run.small import study
 
 ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}

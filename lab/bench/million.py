@@ -39,9 +39,10 @@ from choral.core.masks import Words
 from choral.core.messages import Paths, Turn, Vector, decode
 from choral.core.plan import Budget, Plan
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
 from choral.engine.compiled import CompiledEngine
 from choral.learning.models import logistic
+from choral.run.folder import MemoryStore
 from choral.run.planning import sparse
 from choral.tables.records import Records
 from choral.trees.lists import Announcements, Shown, TreeLists, _circle_of
@@ -183,7 +184,7 @@ class Simulation:
     def cost(self, number: int, turn: Turn) -> Charge:
         """What a device pays for its first upload."""
         run = self.costs.plan.digest
-        return self.costs.charge(number, 0, run=run, round_number=turn.round, attempt=turn.attempt)
+        return self.costs.of(number).charge(0, run=run, round_number=turn.round, attempt=turn.attempt)
 
     def sum(self, members: Sequence[int], included: Sequence[int]) -> NDArray[np.int64]:
         """What the simulator opens of a first round of these members."""

@@ -24,7 +24,7 @@ from bench.harness import Contender, Figure, NoFigureError, ratio, take_turns
 from bench.work import ADULT_MLP, Work
 
 if TYPE_CHECKING:
-    from choral.front.trained import Trained
+    from choral.front import Trained
 
 LENET = Work(devices=400, fewest_rows=100, most_rows=100, layers=(784, 10), cohort=100, steps=2, batch=32)
 EPSILON, DELTA, DEVICES = 1.0, 1e-4, 5

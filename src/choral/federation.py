@@ -88,22 +88,6 @@ def cohort_of(
     return draw_cohort(willing, counts, plan.cohort, rng, participation)
 
 
-def balanced_cohorts(plan: Plan, *, seed: int) -> list[NDArray[np.int64]]:
-    """The cohort of every round where all devices are willing and nobody drops out; those that took part least first.
-
-    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=9, batch=3, step_size=0.5, clip=1.0, noise=1.0)
-    >>> int(np.bincount(np.concatenate(balanced_cohorts(plan, seed=0))).max())
-    13
-    """
-    counts, drawn = np.zeros(plan.devices, dtype=np.int64), []
-    for number in range(1, plan.rounds + 1):
-        everyone = np.arange(plan.devices)
-        turn = cohort_of(plan, everyone, counts, seed=seed, round_number=number, attempt=0, participation="balanced")
-        drawn.append(np.array(turn))
-        counts[drawn[-1]] += 1
-    return drawn
-
-
 def rounds(
     plan: Plan,
     backend: Backend,

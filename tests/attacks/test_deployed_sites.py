@@ -248,7 +248,7 @@ def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
             if isinstance(result, SumError):
                 break
         spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
-        cost = running["hill"].costs.event(0, 0)
+        cost = running["hill"].costs.of(0).event(0)
         more = {
             name: agent.ledger.balance.against(EVERYONE).with_study("", (cost,))[0] for name, agent in running.items()
         }
@@ -309,9 +309,9 @@ def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(
                     agent.train(model, 1, attempt)
             used += agent.trainer.uses.of_row
     assert (used.sum(), used.max()) == (72, 1)
-    assert made.agreement.settled.costs.event(0, 0).mu > 0
+    assert made.agreement.settled.costs.of(0).event(0).mu > 0
     with Agent(made.homes["hill"]) as agent:
-        events = [agent.costs.event(0, number) for number in range(6)]
+        events = [agent.costs.of(0).event(number) for number in range(6)]
         assert [event.mu > 0 for event in events] == [True] + [False] * 5  # six steps, one use
 
 

@@ -79,4 +79,4 @@ def test_a_site_with_its_node_loads_nothing_of_the_servers_half_of_flower(tmp_pa
         while CUT_OFF not in log.read_text(encoding="utf-8"):  # it has looked for its server, and nobody is there
             time.sleep(0.1)
     found = {name.rpartition(".")[2] for name in out.read_text(encoding="utf-8").split() if ".flower." in name}
-    assert found == {"api", "children", "grid", "parcels", "reach"}
+    assert found == {"api", "children", "reach"}

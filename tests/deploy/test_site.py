@@ -111,7 +111,7 @@ def test_a_dry_run_tells_what_leaves_and_what_it_costs(ready):
     assert reported.upload_bytes == 4 * (10 + 2)  # and the count and zero lanes
     assert (reported.rule, reported.adjacency) == ("S5", "one record replaced")
     assert reported.adversary == "the server and all other devices together"
-    events = [study.settled.costs.event(0, number) for number in range(3)]
+    events = [study.settled.costs.of(0).event(number) for number in range(3)]
     # 80 rows of its own: cheaper than the 60 that the plan is for.
     assert 0 < reported.epsilon_planned < epsilon_of(events, 1e-4) <= 4.0
     assert reported.epsilon_a_round < reported.epsilon_planned
@@ -217,9 +217,11 @@ def test_a_second_study_is_refused_when_the_ledger_could_not_pay_for_it(consorti
     study = Agreement.read(home.path / STUDY)
     with home.open_ledger(home.vault()) as ledger:
         ledger.release(study.run_name)
-        ledger.reserve(study.settled.costs.reservation(0, range(3), run="another run"))
+        ledger.reserve(study.settled.costs.of(0).reservation(range(3), run="another run"))
         for number in range(1, 4):
-            ledger.charge(study.settled.costs.charge(0, number - 1, run="another run", round_number=number, attempt=0))
+            ledger.charge(
+                study.settled.costs.of(0).charge(number - 1, run="another run", round_number=number, attempt=0)
+            )
     with pytest.raises(LedgerError, match="CH401"):
         approve(consortium, "hill")
     again = approve(consortium, "hill", epsilon=9.0)

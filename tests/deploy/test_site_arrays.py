@@ -94,8 +94,8 @@ def test_a_deployment_of_arrays_and_images_embeds_once_and_keeps_them_at_home(ma
     sites.approve(encoder=str(file))
     monkeypatch.setattr(Encoder, "embed", None)  # from here on, embeddings are those that are kept
     home = sites.homes["hill"]
-    checked = next(check for check in CHECKS if check.__name__ == "_table")(home, None)
-    assert (checked.state, checked.what) == ("ok", "hill is the approved table, with 80 rows.")
+    state, what, _ = next(check for check in CHECKS if check.__name__ == "_table")(home, None)
+    assert (state, what) == ("ok", "hill is the approved table, with 80 rows.")
     transport = consortium.Sockets(sites.homes)
     with consortium.agents(sites.homes):
         sites.conductor(transport).run()

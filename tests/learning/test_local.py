@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from choral.core.errors import PlanError
 from choral.learning import models, noise
-from choral.learning.clipped import dense_clipped_sum, dense_factor, general_clipped_sum, if_any
+from choral.learning.clipped import (
+    clip_factor,
+    dense_clipped_sum,
+    dense_factor,
+    general_clipped_sum,
+    if_any,
+    lengths_of,
+    norm,
+)
 from choral.learning.local import Shortcuts, local_update
-from choral.learning.norms import clip_factor, lengths_of, norm
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.rounding import in_clipping
 from tests.cases import cases

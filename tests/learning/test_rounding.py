@@ -13,8 +13,8 @@ from choral.core.errors import PlanError
 from choral.core.plan import Plan
 from choral.learning import local, models, rounding, streams
 from choral.learning.batches import Batches, drawer_of, poisson
+from choral.learning.clipped import norm
 from choral.learning.local import Shortcuts, local_update, plus, zeros_in_double
-from choral.learning.norms import norm
 from choral.learning.recipe import Recipe, TracedNumbers, noise_on_sum, sensitivity_factor
 
 

@@ -123,18 +123,18 @@ def test_shapes_are_checked_before_anything_is_trained(module, loss, message):
 
 
 def test_a_closed_form_that_is_not_the_gradient_of_the_module_is_not_used(monkeypatch):
-    from choral.learning import torch_layers
+    from choral.learning import torch_steps
 
     module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     assert choral.torch(module, LOSS, features=4).outside.stack is not None
-    real = torch_layers.DensePart.sums
+    real = torch_steps.DensePart.sums
     bugs = {
         "squares": lambda self: torch.ones(self.b.shape[:-1]).double(),  # a norm that is wrong
         "sums": lambda self, factor: real(self, 2 * factor),  # a sum that is too long
     }
     for name, bug in bugs.items():
         with monkeypatch.context() as patch:
-            patch.setattr(torch_layers.DensePart, name, bug)
+            patch.setattr(torch_steps.DensePart, name, bug)
             assert choral.torch(module, LOSS, features=4).outside.stack is None
 
 

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra choral[torch] is not installed")
 from torch import nn  # noqa: E402
 
-from choral.learning.torch_layers import stack_of  # noqa: E402
+from choral.learning.torch_steps import stack_of  # noqa: E402
 
 
 def stacked(module, axes=1):

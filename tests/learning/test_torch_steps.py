@@ -18,10 +18,9 @@ from choral.learning.batches import Batches, drawer_of  # noqa: E402
 from choral.learning.evaluate import evaluate, squared_gradient_norm  # noqa: E402
 from choral.learning.recipe import Recipe  # noqa: E402
 from choral.learning.torch_door import own  # noqa: E402
-from choral.learning.torch_layers import DensePart, Layer, clip_factor  # noqa: E402
-from choral.learning.torch_steps import TorchModule, TorchTrainer  # noqa: E402
+from choral.learning.torch_steps import DensePart, Layer, TorchModule, TorchTrainer, clip_factor  # noqa: E402
 from choral.learning.trainer import JaxTrainer  # noqa: E402
-from choral.run.planning import settle  # noqa: E402  # noqa: E402
+from choral.run.planning import settle  # noqa: E402
 from choral.run.runs import Run  # noqa: E402
 from choral.tables.records import Records  # noqa: E402
 from tests.learning import test_float_sum as worst  # noqa: E402

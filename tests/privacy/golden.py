@@ -76,17 +76,17 @@ def charges(plan):
     if not costs.private:
         return {"plan": plan.digest, "allowed": costs.allowed_rounds.tolist()}
     lines = [
-        costs.charge(device, before, run="run", round_number=before + 1, attempt=0).to_dict()
+        costs.of(device).charge(before, run="run", round_number=before + 1, attempt=0).to_dict()
         for device in range(3)
         for before in range(ROUNDS_SHOWN)
     ]
-    held = costs.reservation(0, range(ROUNDS_SHOWN), run="run").to_dict()
+    held = costs.of(0).reservation(range(ROUNDS_SHOWN), run="run").to_dict()
     return {"plan": plan.digest, "charges": lines, "reservation": held, "allowed": costs.allowed_rounds.tolist()}
 
 
 def calibrations(plan):
     """The least noise and the most rounds by each rule that is proved."""
-    part, budget = costs_of(plan).exposure(0, plan.rounds), Budget(epsilon=2.0, delta=1e-5)
+    part, budget = costs_of(plan).of(0).exposure(plan.rounds), Budget(epsilon=2.0, delta=1e-5)
     return {
         rule: {"noise": answer(smallest_noise, part, budget, rule), "rounds": answer(most_rounds, part, budget, rule)}
         for rule in ("proved", "with_secure_sum", "clipped_updates", "paper")

@@ -23,7 +23,7 @@ def test_the_chances_that_an_update_leaves_its_range_or_a_batch_its_room_are_in_
     reported = study(sampling=sampling)
     spare = reported.codec.failure + (reported.plan.overflow if sampling == "poisson" else 0.0)
     assert reported.codec.failure > 0
-    assert sum(reported.costs.event(0, before).delta for before in range(3)) >= spare * (1 - 1e-12)
+    assert sum(reported.costs.of(0).event(before).delta for before in range(3)) >= spare * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("sizes", [(12, 40, 12), (40, 12, 40)])
@@ -33,7 +33,7 @@ def test_a_charge_names_the_rule_of_the_devices_own_event_whoever_comes_first(si
     limits = (Budget(epsilon=9.0, delta=1e-5),) * 3
     costs = Costs(plan=plan, secure=SecureSum.for_cohort(3), rows=np.array(sizes), limits=limits, names=("a", "b", "c"))
     for device, own in enumerate(sizes):
-        charge = costs.charge(device, 0, run="9f3c", round_number=1, attempt=0)
+        charge = costs.of(device).charge(0, run="9f3c", round_number=1, attempt=0)
         assert (charge.rule, type(charge.event)) == (("S1", Gaussian) if own == 12 else ("S5", Poisson))
     assert costs.every_rule == ("S1", "S5")
 
@@ -53,7 +53,7 @@ def test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_numb
     secure, limits = SecureSum.for_cohort(4), (Budget(epsilon=9.0, delta=delta),) * 4
     costs = Costs(plan=plan, secure=secure, rows=np.full(4, 100), limits=limits, names=tuple("abcd"))
     reported = privacy_statement(costs, np.full(4, 20))
-    exact = with_secure_sum(costs.exposure(0, 20))
+    exact = with_secure_sum(costs.of(0).exposure(20))
     others = {c: epsilon for c, epsilon in reported.by_colluders if epsilon is not None}
     if delta < 2e-8:
         assert (reported.with_secure_sum, others) == (None, {})
@@ -99,12 +99,16 @@ def test_with_probes_no_charge_has_a_figure_of_the_sum_and_a_limit_on_sums_count
         "names": ("a", "b", "c"),
     }
     costs = Costs(plan=plan, **reported, against="server and colluders")
-    charge = costs.charge(0, 0, run="9f3c", round_number=1, attempt=0)
+    charge = costs.of(0).charge(0, run="9f3c", round_number=1, attempt=0)
     assert charge.summed is None
-    assert costs.reservation(0, range(4), run="9f3c").summed == ()
-    assert costs.counted_event(0, 0) == costs.event(0, 0) == Costs(plan=replace(plan, probes=0), **reported).event(0, 0)
+    assert costs.of(0).reservation(range(4), run="9f3c").summed == ()
+    assert (
+        costs.counted_event(0, 0)
+        == costs.of(0).event(0)
+        == Costs(plan=replace(plan, probes=0), **reported).of(0).event(0)
+    )
     assert costs.spent(0, 4, 1e-5) == costs.spent_against_everyone(0, 4, 1e-5)
-    assert costs.epsilon_of_sums(costs.exposure(0, 4), 1e-5) is None
+    assert costs.epsilon_of_sums(costs.of(0).exposure(4), 1e-5) is None
 
 
 def test_what_no_gaussian_covers_counts_with_the_secure_sum_too():
@@ -115,7 +119,7 @@ def test_what_no_gaussian_covers_counts_with_the_secure_sum_too():
     )  # fmt: skip
     limits = (Budget(epsilon=9.0, delta=1e-5),) * 4
     costs = Costs(plan=plan, secure=SecureSum.for_cohort(4), rows=np.full(4, 100), limits=limits, names=tuple("abcd"))
-    part = costs.exposure(0, 4)
+    part = costs.of(0).exposure(4)
     assert costs.epsilon_of_sums(part, 5 * MISSED) is not None
     assert costs.epsilon_of_sums(part, 3.9 * MISSED) is None
     assert costs.spent_against_everyone(0, 4, 3.9 * MISSED) == np.inf

@@ -293,7 +293,7 @@ def test_a_ledgers_events_add_up_to_the_rules_figure(law, kind):
     plan = Plan.from_dict(plan.to_dict() | {"law": law})  # one that choral 0.2 ran, too
     limits = (Budget(epsilon=100.0, delta=1e-5),)
     costs = Costs(plan=plan, secure=SecureSum.for_cohort(10), rows=np.array([400]), limits=limits, names=("a",))
-    events = [costs.event(0, before) for before in range(12)]
+    events = [costs.of(0).event(before) for before in range(12)]
     assert [event != replace(events[1]) for event in events] == [True, False, False, False] * 3
     assert isinstance(events[0], kind)
     assert costs.rule(0).rule == ("S1" if law == "gaussian" else "S6")

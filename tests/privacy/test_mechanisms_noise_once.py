@@ -29,7 +29,8 @@ def part(plan: Plan = ONCE, rounds: int = 5, honest: int = 4):
 
 def test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor():
     assert movement(ONCE) == 2 * 1.2 * 120 * 0.25 / 2440
-    assert movement(replace(ONCE, batch=1, rows=1)) == 2 * ONCE.upload_bound / 32 * 2  # 2GT, which is below 2B
+    bound = ONCE.mechanism.upload_bound(ONCE)
+    assert movement(replace(ONCE, batch=1, rows=1)) == 2 * bound / 32 * 2  # 2GT, which is below 2B
 
 
 @pytest.mark.parametrize("honest", [1, 4, 9])
@@ -68,10 +69,10 @@ def test_the_account_names_rule_s7_and_calls_the_published_formula_no_guarantee(
 def test_every_charge_keeps_both_figures():
     costs = Costs(plan=ONCE, secure=SecureSum.for_cohort(10), rows=np.array([2440, 9000]),
                   limits=(Budget(epsilon=9.0, delta=DELTA),) * 2, names=("a", "b"))  # fmt: skip
-    charge = costs.charge(0, 3, run="r", round_number=1, attempt=0)
+    charge = costs.of(0).charge(3, run="r", round_number=1, attempt=0)
     assert charge.rule == "S7" and charge.event.mu == movement(ONCE) / 0.03
     assert charge.summed.mu == pytest.approx(charge.event.mu / math.sqrt(4), rel=1e-15)  # g_min of ten is 4
-    reserved = costs.reservation(1, range(5), run="r")
+    reserved = costs.of(1).reservation(range(5), run="r")
     assert reserved.summed == (charge.summed,) * 5 and reserved.uploads == (charge.event,) * 5  # rows do not matter
     assert epsilon_of(reserved.summed, DELTA) < epsilon_of(reserved.uploads, DELTA)
 

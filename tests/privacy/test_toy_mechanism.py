@@ -74,7 +74,7 @@ def test_a_toy_mechanism_is_calibrated_and_proposed(toy):
     assert (proposed.chosen.rule, proposed.plan.mechanism) == ("T1", toy)
     assert proposed.alternatives == ()  # nothing is proved of its sums, and it draws batches in one way
     with pytest.raises(PlanError, match="a toy shares no noise"):
-        smallest_noise(costs().exposure(0, 4), BUDGET, "with_secure_sum")
+        smallest_noise(costs().of(0).exposure(4), BUDGET, "with_secure_sum")
 
 
 def costs():
@@ -83,7 +83,7 @@ def costs():
 
 
 def test_a_toy_mechanism_is_charged_stated_and_named_in_the_releases():
-    charge = costs().charge(0, 0, run="run", round_number=1, attempt=0)
+    charge = costs().of(0).charge(0, run="run", round_number=1, attempt=0)
     assert (charge.rule, charge.event) == ("T1", Zcdp(rho=24.5 / 2500, delta=costs().charged_delta(1)))
     assert rules_charged(plan(), [20, 50]) == ("T1",)
     reported = privacy_statement(costs(), np.full(3, 4))

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-import choral
 from choral.record import Statement
 from choral.record.losses import Claim
 
@@ -27,14 +26,3 @@ def test_a_statement_writes_its_claims_also_where_there_is_none_of_the_secure_su
 def test_a_statement_has_claims_or_a_reason_and_never_both_or_neither(claims):
     with pytest.raises(ValueError, match="either claims or the reason why there are none"):
         Statement(delta=1e-5, adjacency="one record replaced", **claims)
-
-
-def test_an_account_gives_a_published_formula_by_the_name_of_its_rule():
-    account = choral.account(
-        rounds=13, local_steps=1, cohort=10, devices=16, rows=2440, batch=244, noise=0.005, clip=1.0, delta=1e-4
-    )
-    assert account.published_by("paper") is account.paper
-    assert account.published_by("paper_without_secure_sum") is account.paper_without_secure_sum
-    assert account.published_by("dp_sgd") is account.dp_sgd.corrected
-    with pytest.raises(KeyError):
-        account.published_by("S1")

@@ -111,7 +111,7 @@ def test_one_noisy_step_per_round_comes_with_momentum_and_averaged_models():
     settled = study(noise_is_added="every step", rounds=12, **SUM)
     assert (settled.plan.local_steps, settled.plan.batch, settled.plan.once) == (1, settled.plan.rows, False)
     assert isinstance(server_step_of(settled), Averaged) and server_step_of(settled).rounds == 12
-    assert settled.costs.rule(0).rule == "S1" and settled.costs.sum_event(0, 0) is not None
+    assert settled.costs.rule(0).rule == "S1" and settled.costs.of(0).sum_event(0) is not None
     runs = [Run(kind, settled) for kind in ("simulation", "rehearsal")]
     for run in runs:
         run.finish()
@@ -163,7 +163,7 @@ def test_a_sparse_graph_takes_its_own_share_of_delta():
     table = rows(count=1200, features=1)
     same = {"devices": 60, "cohort": 60, "epsilon": 1.0, "rounds": 2, "seed": 1, **SUM}
     complete, sparse = (settle(config.job_of(**same, secure_sum=kind), table).costs for kind in ("complete", "sparse"))
-    shares = [costs.sum_event(0, 0).delta - costs.event(0, 0).delta for costs in (complete, sparse)]
+    shares = [costs.of(0).sum_event(0).delta - costs.of(0).event(0).delta for costs in (complete, sparse)]
     assert shares == [0.0, pytest.approx(2.0**-40, rel=1e-3, abs=0)]
     assert int(sparse.allowed_rounds[0]) == 2 and sparse.spent(0, 2, sparse.limits[0].delta) <= 1.0
 
@@ -173,7 +173,7 @@ def test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_
     asked = {"devices": 60, "cohort": 60, "epsilon": 1.0, "delta": 1e-9, "rounds": 300, "steps": 1, "seed": 1}
     sparse = settle(config.job_of(**asked, secure_sum="sparse", **SUM), rows(count=1200, features=1)).costs
     assert (sparse.allowed_rounds == 300).all()
-    part, kept = sparse.exposure(0, 300), sparse.plan.overflow + sparse.plan.out_of_range
+    part, kept = sparse.of(0).exposure(300), sparse.plan.overflow + sparse.plan.out_of_range
     mu = with_secure_sum(part).event.mu
     left = norm.cdf(-1 / mu + mu / 2) - math.e * norm.cdf(-1 / mu - mu / 2)  # Balle and Wang 2018
     assert left == pytest.approx(1e-9 - kept - 300 * 2.0**-40, rel=1e-3) and left < 0.73e-9

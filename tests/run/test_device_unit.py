@@ -47,15 +47,15 @@ def test_a_simulation_and_a_rehearsal_of_device_level_privacy_have_the_same_inte
 
 def test_the_charge_of_a_round_is_two_clips_over_the_noise_by_hand():
     costs = study(**DEVICE).costs
-    assert costs.event(0, 5).mu == 2 * 0.4 / 0.2
-    honest = costs.exposure(0, 1).honest_noises
-    assert costs.sum_event(0, 0).mu == pytest.approx(2 * 0.4 / (0.2 * honest**0.5))
+    assert costs.of(0).event(5).mu == 2 * 0.4 / 0.2
+    honest = costs.of(0).exposure(1).honest_noises
+    assert costs.of(0).sum_event(0).mu == pytest.approx(2 * 0.4 / (0.2 * honest**0.5))
 
 
 def test_a_count_in_the_same_vector_costs_half_a_percent():
-    assert study(**ADAPTIVE).costs.event(0, 5).mu == pytest.approx(math.sqrt(2**2 + 0.2**2) * 0.4 / 0.2)
+    assert study(**ADAPTIVE).costs.of(0).event(5).mu == pytest.approx(math.sqrt(2**2 + 0.2**2) * 0.4 / 0.2)
     whole = [study(**how, law="discrete_gaussian") for how in (DEVICE, ADAPTIVE)]
-    fixed, adaptive = (one.costs.event(0, 0).mu ** 2 for one in whole)
+    fixed, adaptive = (one.costs.of(0).event(0).mu ** 2 for one in whole)
     assert adaptive == pytest.approx(1.01 * fixed)  # its root is the noise: (4 + λ²)/4 = 1.01
     codec, plan = whole[1].codec, whole[1].plan
     moves = sensitivity(plan, whole[1].model.size + 1, codec.grid)

@@ -134,7 +134,7 @@ def test_one_replaced_record_of_any_site_moves_its_upload_by_no_more_than_is_cha
         for world in zip(features, labels, strict=True)
     )
     costs = Costs(plan=settled, secure=SecureSum.for_cohort(5), rows=np.array(SIZES), limits=(), names=())
-    charged = costs.event(SIZES.index(rows), 0).mu
+    charged = costs.of(SIZES.index(rows)).event(0).mu
     measured = np.linalg.norm(one - other) / (settled.step_size * settled.noise)
     assert 0.7 * charged < measured <= charged * 1.0001
 

@@ -47,7 +47,7 @@ def test_sampled_rounds_have_the_same_integers_too_and_cost_what_rule_s5_says():
     runs = [Run(kind, settled) for kind in ("simulation", "rehearsal")]
     results = [run.finish() for run in runs]
     assert runs[0].parameters.tolist() == runs[1].parameters.tolist()
-    assert settled.costs.event(0, 0).kind == "poisson" and settled.costs.sum_event(0, 0).kind == "poisson"
+    assert settled.costs.of(0).event(0).kind == "poisson" and settled.costs.of(0).sum_event(0).kind == "poisson"
     privacy = results[0].privacy
     assert privacy.with_secure_sum.epsilon < privacy.against_everyone.epsilon <= 4.0
     choral.rehearse(TABLE, **SETTINGS, sampling="poisson", batch=20)  # with secret draws, as devices have them
@@ -161,7 +161,7 @@ def test_more_rows_take_more_and_shorter_steps_and_cost_the_same():
     settled = settle(
         config.job_of(epsilon=4.0, delta=1e-4, noise_is_added="once", rounds=2, seed=1, device_column="site"), frame
     )
-    events = {settled.costs.event(device, 0) for device in range(5)}
+    events = {settled.costs.of(device).event(0) for device in range(5)}
     assert len(events) == 1
     Run("simulation", settled).finish()
 

@@ -500,7 +500,7 @@ def of_before(**changes):
     """A study as 0.2.0 planned it: constants kept of δ, and the first version of the codec."""
     now = study(seed=5, **changes)
     plan = replace(now.plan, codec=1, overflow=1e-8, out_of_range=1e-8)
-    limit, part = Budget(epsilon=4.0, delta=now.limits[0].delta - 2e-8), now.costs.exposure(0, now.plan.rounds)
+    limit, part = Budget(epsilon=4.0, delta=now.limits[0].delta - 2e-8), now.costs.of(0).exposure(now.plan.rounds)
     plan = replace(plan, noise=smallest_noise(part, limit))
     return replace(now, plan=plan, codec=codec_of(plan, now.secure, now.model))
 

@@ -153,7 +153,7 @@ def test_each_claim_is_the_largest_of_all_devices():
     costs, rounds = unequal(plan=once), np.array([2] * 8 + [4] * 8)
     reported = privacy_statement(costs, rounds)
     alone = [costs.spent_against_everyone(device, int(rounds[device]), 1e-5) for device in (0, 8)]
-    summed = [costs.epsilon_of_sums(costs.exposure(device, int(rounds[device])), 1e-5) for device in (0, 8)]
+    summed = [costs.epsilon_of_sums(costs.of(device).exposure(int(rounds[device])), 1e-5) for device in (0, 8)]
     assert reported.against_everyone.epsilon == max(alone)
     assert reported.with_secure_sum.epsilon == max(summed)
 
@@ -176,7 +176,7 @@ def test_what_several_rows_cost_is_verified_with_the_room_that_batches_had_when_
     """10,000 draws leave less of β to full batches than before: 112 places for 48 rows, which had 104."""
     costs = costs_of_sites([2440] * 5, [9.0] * 5, rounds=500, batch=48, local_steps=20, noise=1.2)
     full = overflow(rows=2440, batch=48, capacity=104, together=5)
-    events = [costs.event(0, before) for before in range(500)]
+    events = [costs.of(0).event(before) for before in range(500)]
     before = groups.of_rows(events, 5, 1e-5 - OUT_OF_RANGE - 10_000 * full)
     assert planned_statement(costs, several="without rounding").several.epsilon == before
     assert planned_statement(costs).several.epsilon != before

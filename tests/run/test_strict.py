@@ -13,7 +13,6 @@ from choral.core.events import Gaussian
 from choral.deploy.approving import approve
 from choral.deploy.home import Policy
 from choral.engine.compiled import CompiledEngine
-from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.record import read_run
 from choral.report.verify import verify
@@ -22,6 +21,7 @@ from choral.run.places import engine_of
 from choral.run.runs import Run, resume
 from choral_lab.audit.canary import worst_case
 from choral_lab.audit.one_run import data_driven
+from choral_lab.research.sweep_training import balanced_cohorts
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
 from tests.run.small import rows, study
 

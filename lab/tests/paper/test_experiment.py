@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.federation import balanced_cohorts
 from choral_lab.paper.adult import BOUNDS, ROW_LENGTH, ROWS, SMOOTHNESS, experiment, split
 from choral_lab.paper.convergence import BASE, DELTA, PROVED, RAW
 from choral_lab.paper.utility import ONCE, ONCE_TRIED, TRADEOFF, UTILITY
+from choral_lab.research.sweep_training import balanced_cohorts
 
 SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 LOGISTIC = experiment("logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0)

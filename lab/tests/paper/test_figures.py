@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from choral.core.errors import ConfigError
-from choral.report.charts import why_not
 from choral_lab import research
 from choral_lab.paper import figures
 from choral_lab.paper.adult import ROWS, experiment
@@ -20,6 +19,7 @@ from choral_lab.paper.claims import NOT_CONVEX
 from choral_lab.paper.figures import FIGURES
 from choral_lab.paper.utility import TRADEOFF
 from choral_lab.research import results as timing
+from choral_lab.research.pictures import why_not
 from choral_lab.verbs import reproduce as verb
 
 

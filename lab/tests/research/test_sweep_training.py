@@ -5,7 +5,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from choral.core.plan import Plan
 from choral.engine.draws import DeviceDrawing
 from choral.tables.records import Split
 from choral_lab.research import experiment, sweep, sweep_training
@@ -126,3 +129,12 @@ def test_few_groups_are_trained_at_a_time_where_all_of_them_hold_their_rows(acce
     KEPT.clear()
     assert list(train_together(RUNS[:1])) == RUNS[:1]
     assert workers == [4]
+
+
+@given(devices=st.integers(1, 12), rounds=st.integers(1, 12), seed=st.integers(0, 2**62), data=st.data())
+def test_balanced_cohorts_differ_by_at_most_one_round_between_any_two_devices(devices, rounds, seed, data):
+    cohort = data.draw(st.integers(1, devices))
+    plan = Plan(devices=devices, cohort=cohort, rounds=rounds, rows=9, batch=3, step_size=0.5, clip=1.0, noise=1.0)
+    times = np.bincount(np.concatenate(sweep_training.balanced_cohorts(plan, seed=seed)), minlength=devices)
+    assert times.sum() == plan.cohort * rounds
+    assert times.max() - times.min() <= 1

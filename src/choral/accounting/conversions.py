@@ -7,9 +7,8 @@ import math
 from typing import Literal
 
 from choral.core.errors import PlanError
-from choral.core.events import Gaussian
-from choral.core.plan import SMOOTHING, require_number, require_one_of, require_whole
-from choral.core.private_sums import FAILURE, LEAST_SCALE, SumNoise, SumPrice
+from choral.core.plan import require_number, require_one_of, require_whole
+from choral.core.private_sums import FAILURE, SumPrice
 from choral.core.zcdp import epsilon_of_rho, gdp_epsilon, gdp_log_delta, require_delta, root
 
 Conversion = Literal["paper", "optimal", "exact"]
@@ -113,19 +112,3 @@ def price_of_sums(
     if not limits:
         raise PlanError("CH103", "questions have no epsilon.", fix="Set epsilon, epsilon_sum, or both in [ask].")
     return SumPrice(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises, most=most)
-
-
-def lost_in(noise: SumNoise, l2: float, noises: int = 1) -> Gaussian:
-    """Rule S8: what an answer with this noise costs where each opened sum has so many honest noises.
-
-    >>> lost_in(SumNoise(factor=512, scale=1449), 2**0.5).mu <= 0.5
-    True
-    """
-    if noise.scale < LEAST_SCALE:
-        raise PlanError(
-            "CH204",
-            f"rule S8 is proved for noise of at least {LEAST_SCALE:,} steps, not {noise.scale:,}.",
-            fix="Multiply the whole numbers and their noise.",
-        )
-    variance = noises * noise.scale**2 - SMOOTHING**2
-    return Gaussian(mu=noise.factor * l2 / math.sqrt(variance) * (1 + 1e-12), delta=FAILURE)

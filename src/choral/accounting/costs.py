@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.proofs import Loss, against_everyone, rules_charged, with_secure_sum
-from choral.core.entries import Charge, Reservation, UploadCosts
+from choral.core.entries import UploadCosts
 from choral.core.events import Event, epsilon_of
 from choral.core.exposure import Exposure
 from choral.core.plan import Against, Budget, Plan, SecureSum
@@ -49,22 +49,11 @@ class Costs:
     def _of_size(self) -> dict[int, UploadCosts]:
         return {}
 
-    def exposure(self, device: int, rounds: int) -> Exposure:
-        """What this device's records are exposed to in so many rounds."""
-        return self.of(device).exposure(rounds)
-
-    def event(self, device: int, rounds_before: int) -> Event:
-        """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        return self.of(device).event(rounds_before)
-
-    def sum_event(self, device: int, rounds_before: int) -> Event | None:
-        """The same against a server that sees only sums; None where nothing less is proved of it."""
-        return self.of(device).sum_event(rounds_before)
-
     def counted_event(self, device: int, rounds_before: int) -> Event:
         """What one more round takes of this device's limit."""
-        summed = self.sum_event(device, rounds_before) if self.trusts_sum else None
-        return self.event(device, rounds_before) if summed is None else summed
+        cost = self.of(device)
+        summed = cost.sum_event(rounds_before) if self.trusts_sum else None
+        return cost.event(rounds_before) if summed is None else summed
 
     @property
     def trusts_sum(self) -> bool:
@@ -93,26 +82,18 @@ class Costs:
         epsilon = epsilon_of([replace(loss.event, delta=charged), *asked], delta)
         return epsilon if math.isfinite(epsilon) else None
 
-    def charge(self, device: int, rounds_before: int, *, run: str, round_number: int, attempt: int) -> Charge:
-        """What a device is charged for one upload of a run, after so many in the same run."""
-        return self.of(device).charge(rounds_before, run=run, round_number=round_number, attempt=attempt)
-
-    def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:
-        """What a device reserves for these uploads of a run, counted from 0: their number is fixed before the first."""
-        return self.of(device).reservation(uploads, run=run)
-
     def rule(self, device: int) -> Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""
-        return against_everyone(self.exposure(device, 1))
+        return against_everyone(self.of(device).exposure(1))
 
     def rule_of_sums(self, device: int) -> str:
         """The rule that counts the secure sum for this device; empty where nothing is proved by it."""
-        loss = with_secure_sum(self.exposure(device, 1))
+        loss = with_secure_sum(self.of(device).exposure(1))
         return "" if isinstance(loss, str) else loss.rule
 
     def limited_by(self, device: int) -> Loss:
         """The rule of the figure that this device's limit is about, and whom it is proved against."""
-        part = self.exposure(device, 1)
+        part = self.of(device).exposure(1)
         summed = with_secure_sum(part) if self.trusts_sum else ""
         return against_everyone(part) if isinstance(summed, str) else summed
 
@@ -152,7 +133,7 @@ class Costs:
     def spent_against_everyone(self, device: int, rounds: int, delta: float) -> float:
         """The same against the server and all others, composed from the events that its ledger holds or reserves."""
         asked = () if self.questions is None else (self.questions.reserved,)
-        return epsilon_of([*(self.event(device, before) for before in range(rounds)), *asked], delta)
+        return epsilon_of([*(self.of(device).event(before) for before in range(rounds)), *asked], delta)
 
     def spent_by_all(self, rounds: NDArray[np.int64]) -> list[float]:
         """ε of each device after its own number of rounds, at its own limit's δ."""

@@ -25,7 +25,8 @@ from choral.cli import terminal
 from choral.core.exposure import EVERYONE, adjacency_of
 from choral.core.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.core.printable import count, figures_up
-from choral.planner import Option, Proposal, plan_for
+from choral.planner import Proposal, plan_for
+from choral.planner.options import Option
 from choral.planner.task import MODELS
 
 if TYPE_CHECKING:

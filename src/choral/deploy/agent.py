@@ -271,7 +271,9 @@ class Agent:
                 why="Nothing was sent.",
                 fix="More rounds take another study, and another approval.",
             )
-        return self.costs.charge(0, self._paid(), run=self.study.run_name, round_number=round_number, attempt=attempt)
+        return self.costs.of(0).charge(
+            self._paid(), run=self.study.run_name, round_number=round_number, attempt=attempt
+        )
 
     def _check_payable(self, round_number: int, attempt: int) -> None:
         # The ledger knows of a charge even where a crash kept the vault from noting it.

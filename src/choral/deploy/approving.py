@@ -215,9 +215,9 @@ def _preview(home: Home, study: Agreement, policy: Policy, held: Holdings, code:
         noise=study.plan.noise,
         noise_on=words_of(study.plan).noise_on,
         delta=delta,
-        epsilon_a_round=epsilon_of([held.costs.event(0, 0)], delta),
+        epsilon_a_round=epsilon_of([held.costs.of(0).event(0)], delta),
         epsilon_planned=cost,
-        epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.exposure(0, planned), delta),
+        epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.of(0).exposure(planned), delta),
         sum_rule=held.costs.rule_of_sums(0),
         sum_adversary=seen_by(study.plan, study.secure, "server and colluders"),
         uploads=uploads,  # the most that this approval allows: what is planned, and an allowance for what fails

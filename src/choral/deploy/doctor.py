@@ -36,7 +36,8 @@ class Checked:
         return asdict(self)
 
 
-Check = Callable[[Home, str | None], Checked]
+Found = tuple[State, str, str]  # how it stands, what was found, and what to do
+Check = Callable[[Home, str | None], Found]
 
 
 def examine(home: Home, passphrase: str | None = None) -> Iterator[Checked]:
@@ -44,13 +45,10 @@ def examine(home: Home, passphrase: str | None = None) -> Iterator[Checked]:
     _ = home.joined  # nobody has joined: there is nothing to check
     for check in CHECKS:
         try:
-            yield check(home, passphrase)
+            state, what, fix = check(home, passphrase)
         except ChoralError as error:
-            yield Checked(check=_name(check), state="wrong", what=_said(error), fix=error.fix)
-
-
-def _name(check: Check) -> str:
-    return check.__name__.strip("_").replace("_", " ")
+            state, what, fix = "wrong", _said(error), error.fix
+        yield Checked(check=check.__name__.strip("_"), state=state, what=what, fix=fix)
 
 
 def _said(error: ChoralError) -> str:
@@ -58,58 +56,51 @@ def _said(error: ChoralError) -> str:
     return str(error).removesuffix(error.fix).strip()
 
 
-def _keys(home: Home, passphrase: str | None) -> Checked:
+def _keys(home: Home, passphrase: str | None) -> Found:
     home.vault(passphrase)
     if is_open_to_others(home.path):
-        return Checked(
-            check="keys",
-            state="wrong",
-            what=f"other users of this machine can open {home.path}.",
-            fix=f"chmod 700 {home.path}",
-        )
-    return Checked(check="keys", state="ok", what=f"the vault opens, and only its owner can read {home.path}.")
+        return "wrong", f"other users of this machine can open {home.path}.", f"chmod 700 {home.path}"
+    return "ok", f"the vault opens, and only its owner can read {home.path}.", ""
 
 
-def _disk(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001 - every check has the same form
+def _disk(home: Home, passphrase: str | None) -> Found:  # noqa: ARG001 - every check has the same form
     free = shutil.disk_usage(home.path).free
     what = f"{free / 2**20:,.0f} MiB are free where the home is."
     if free < LEAST_FREE:
         fix = f"Free some space: {LEAST_FREE // 2**20} MiB are enough. A site refuses a round that it can't write down."
-        return Checked(check="disk", state="wrong", what=what, fix=fix)
-    return Checked(check="disk", state="ok", what=what)
+        return "wrong", what, fix
+    return "ok", what, ""
 
 
-def _address(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
+def _address(home: Home, passphrase: str | None) -> Found:  # noqa: ARG001
     address = home.joined.server.address
     host = host_of(address)
     if proxy_for(host):
-        return Checked(check="address", state="ok", what=f"{host} is looked up by the proxy.")
+        return "ok", f"{host} is looked up by the proxy.", ""
     try:
         found = sorted({str(one[4][0]) for one in socket.getaddrinfo(host, None)})
     except OSError:
-        return Checked(
-            check="address",
-            state="wrong",
-            what=f"no DNS server that this machine asks knows {host}.",
-            fix=f"Ask the IT department for a DNS entry of {host}, or the coordinator whether the name is right.",
+        return (
+            "wrong",
+            f"no DNS server that this machine asks knows {host}.",
+            f"Ask the IT department for a DNS entry of {host}, or the coordinator whether the name is right.",
         )
-    return Checked(check="address", state="ok", what=f"{host} is {', '.join(found)}.")
+    return "ok", f"{host} is {', '.join(found)}.", ""
 
 
-def _proxy(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
+def _proxy(home: Home, passphrase: str | None) -> Found:  # noqa: ARG001
     host = host_of(home.joined.server.address)
     proxy = proxy_for(host)
     if proxy is None:
-        return Checked(check="proxy", state="ok", what="none is set for this address: the node calls out directly.")
-    return Checked(
-        check="proxy",
-        state="look",
-        what=f"calls to {host} go through {proxy}, as the environment says.",
-        fix=f"The proxy must pass CONNECT to {home.joined.server.address} and must not open its TLS.",
+        return "ok", "none is set for this address: the node calls out directly.", ""
+    return (
+        "look",
+        f"calls to {host} go through {proxy}, as the environment says.",
+        f"The proxy must pass CONNECT to {home.joined.server.address} and must not open its TLS.",
     )
 
 
-def _server(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
+def _server(home: Home, passphrase: str | None) -> Found:  # noqa: ARG001
     """The certificate, the clock and the way out: one connection distinguishes them."""
     from choral.backends.flower import reach  # Flower is an extra
 
@@ -121,53 +112,48 @@ def _server(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
     try:
         check_dates(reach.check_reach(address, authority=authority), read_text(authority))
     except reach.NobodyListensError:
-        return Checked(
-            check="server",
-            state="later",
-            what=f"the machine at {address} was reached, and nobody listens there: the server is not up yet. "
+        return (
+            "later",
+            f"the machine at {address} was reached, and nobody listens there: the server is not up yet. "
             "Nothing is wrong at this site.",
-            fix="Check again when the coordinator says that the server runs. If it runs already, a firewall refuses "
+            "Check again when the coordinator says that the server runs. If it runs already, a firewall refuses "
             f"the connection. {way_out}",
         )
     except DeploymentError as error:
         if error.code != "CH904":
             raise
-        return Checked(check="server", state="wrong", what=_said(error), fix=f"{error.fix} {way_out}")
-    return Checked(
-        check="server", state="ok", what=f"{address} answers with the invitation's certificate, and the clocks agree."
-    )
+        return "wrong", _said(error), f"{error.fix} {way_out}"
+    return "ok", f"{address} answers with the invitation's certificate, and the clocks agree.", ""
 
 
-def _study(home: Home, passphrase: str | None) -> Checked:
+def _study(home: Home, passphrase: str | None) -> Found:
     if not home.has_approved:
         fix = "choral device approve STUDY …, when the coordinator has sent study.toml."
-        return Checked(check="study", state="later", what="none is approved here yet.", fix=fix)
+        return "later", "none is approved here yet.", fix
     study, approval = home.approved(home.vault(passphrase))
-    return Checked(check="study", state="ok", what=f"{study.file.name} is approved, since {approval.at}.")
+    return "ok", f"{study.file.name} is approved, since {approval.at}.", ""
 
 
-def _table(home: Home, passphrase: str | None) -> Checked:
+def _table(home: Home, passphrase: str | None) -> Found:
     if not home.has_approved:
-        return Checked(check="table", state="later", what="is compared with the one that is approved with a study.")
+        return "later", "is compared with the one that is approved with a study.", ""
     vault: Vault = home.vault(passphrase)
     study, approval = home.approved(vault)
     held = home.approved_holdings(study, approval, vault)
     data = Path(approval.data).name
-    return Checked(
-        check="table", state="ok", what=f"{data} is the approved table, with {count(held.trainer.rows, 'row')}."
-    )
+    return "ok", f"{data} is the approved table, with {count(held.trainer.rows, 'row')}.", ""
 
 
-def _ledger(home: Home, passphrase: str | None) -> Checked:
+def _ledger(home: Home, passphrase: str | None) -> Found:
     if not home.has_approved and not home.ledger_path.exists():
-        return Checked(check="ledger", state="later", what="begins with the first approval.")
+        return "later", "begins with the first approval.", ""
     vault = home.vault(passphrase)
     if answers(home):
-        return Checked(check="ledger", state="ok", what="the agent runs and holds it.")
+        return "ok", "the agent runs and holds it.", ""
     with home.open_ledger(vault) as ledger:
         spent = ledger.balance
         what = f"every line fits its seal; {count(len(spent.charges), 'charge')}."
-    return Checked(check="ledger", state="ok", what=what)
+    return "ok", what, ""
 
 
 CHECKS: tuple[Check, ...] = (_keys, _disk, _address, _proxy, _server, _study, _table, _ledger)

@@ -421,7 +421,7 @@ def _missing(
     most = most_uploads(planned) if most is None else most
     if made >= most:
         return None
-    all_of_them = costs.reservation(0, range(made - began, most - began), run=study.run_name)
+    all_of_them = costs.of(0).reservation(range(made - began, most - began), run=study.run_name)
     left, wanted, planned_ones = balance.left_of(study.run_name), [], 0
     for number, event in enumerate(all_of_them.uploads, start=made):
         if left[event] > 0:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from choral.core.errors import TrainingError
 from choral.learning.batches import EMPTY
-from choral.learning.norms import lengths_of
+from choral.learning.clipped import lengths_of
 from choral.tables.records import Records
 
 RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed

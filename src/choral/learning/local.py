@@ -13,9 +13,17 @@ from jax.custom_batching import custom_vmap
 
 from choral.core.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 from choral.learning import fused, noise, rounding
-from choral.learning.clipped import both, clipped_layers, clipped_sum, if_any, opposite
+from choral.learning.clipped import (
+    both,
+    clip_factor,
+    clipped_layers,
+    clipped_sum,
+    if_any,
+    lengths_of,
+    opposite,
+    tree_norm,
+)
 from choral.learning.models import Model, Tree
-from choral.learning.norms import clip_factor, lengths_of, tree_norm
 from choral.learning.recipe import Number, Recipe, TracedNumbers
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
@@ -175,7 +183,7 @@ def batch_sum(
     """Σ of the clipped gradients of the rows at the first `count` places, in the pieces of `rounding.pieces`.
 
     A piece's sum depends on its own rows alone, and several pieces are added in float64, so one record changes what
-    float32 rounds in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
+    float32 rounds in one piece only. A strict recipe has ⌈√γ⌉ pieces: `core.mechanisms.Mechanism.longest` counts on it.
     """
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
     usual, room = shortcuts.usual, batch.shape[0]

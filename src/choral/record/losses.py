@@ -147,15 +147,6 @@ class Account(Record, frozen=True, kw_only=True):
     delta: float
     adjacency: str
 
-    def published_by(self, rule: str) -> FormulaValue:
-        """The value of a published formula by the name of its rule in `choral.noise_for`."""
-        known = {
-            "paper": self.paper,
-            "paper_without_secure_sum": self.paper_without_secure_sum,
-            "dp_sgd": self.dp_sgd.corrected,
-        }
-        return known[rule]
-
 
 class Running(Record, frozen=True, kw_only=True):
     """The ε of the rounds that were done where a run was stopped by choice, and when it holds."""

@@ -237,14 +237,14 @@ def _ledgers(record: RunRecord) -> list[str]:
             wrong.append(f"{name}: the ledger is of {ledger.device}, or has another limit than the run")
         if missing := set(released[number]) - {charge.round for charge in charges}:
             wrong.append(f"{name}: round {min(missing)} was released, but not charged")
-        expected = [costs.event(number, before) for before in range(len(charges))]
+        expected = [costs.of(number).event(before) for before in range(len(charges))]
         if [events.to_dict(charge.event) for charge in charges] != [events.to_dict(event) for event in expected]:
             wrong.append(f"{name}: a charge is not what the plan costs")
         by = costs.rule(number)
         terms = (by.rule, by.adversary, by.adjacency)
         if any((charge.rule, charge.adversary, charge.adjacency) != terms for charge in charges):
             wrong.append(f"{name}: a charge names another rule, adversary or adjacency than the plan's")
-        sums = [costs.sum_event(number, before) for before in range(len(charges))]
+        sums = [costs.of(number).sum_event(before) for before in range(len(charges))]
         # Runs of before have no figure for sums in their charges, and claim it from the plan alone.
         if any(charge.summed not in (None, event) for charge, event in zip(charges, sums, strict=True)):
             wrong.append(f"{name}: a charge is not what the plan costs with the secure sum")

@@ -87,7 +87,7 @@ class DeviceLedgers:
         run, costs = self.study.plan.digest, self.study.costs
         rest = range(len(self._charges(ledger)), int(costs.allowed_rounds[device]))
         if rest and run not in ledger.balance.open_plans:
-            ledger.reserve(costs.reservation(device, rest, run=run))
+            ledger.reserve(costs.of(device).reservation(rest, run=run))
         if costs.questions is not None:  # with the rounds, before the first charge: then all is composed exactly
             reserve_questions(ledger, costs.questions, run)
 
@@ -119,8 +119,8 @@ class DeviceLedgers:
         if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
             self.rounds[device] += 1
             return ledger.receipt
-        charge = study.costs.charge(
-            device, len(charges), run=study.plan.digest, round_number=round_number, attempt=attempt
+        charge = study.costs.of(device).charge(
+            len(charges), run=study.plan.digest, round_number=round_number, attempt=attempt
         )
         receipt = ledger.charge(charge)
         self.rounds[device] += 1

@@ -26,29 +26,25 @@ from choral.core.plan import (
     SecureSum,
     UnitName,
     Weighing,
-    require_company,
     require_number,
 )
 from choral.core.plan.secure_sum import PRIVACY_BITS
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units, split_units
-from choral.planner import (
+from choral.planner import proposal_of, require_company
+from choral.planner.numbers import EASY, UNEQUAL, PlanningConditions, once_numbers, one_step_numbers, probes_for
+from choral.planner.options import drowns
+from choral.planner.prospect import Prospect
+from choral.planner.task import (
     OF_EVERY_STEP,
-    PlanningConditions,
-    Prospect,
+    PlanningTask,
     adds_noise_once,
-    drowns,
     left_noise_once,
     many_weights,
-    once_numbers,
-    one_step_numbers,
-    proposal_of,
     task_of,
     usual_cohort,
 )
-from choral.planner.numbers import EASY, UNEQUAL, probes_for
-from choral.planner.task import PlanningTask
 from choral.run.folder import unheard
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, model_of, price_of
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
@@ -149,7 +145,7 @@ def weighed_rows(job: Job, rows: int, typical_rows: float | None) -> tuple[Weigh
 def server_step_of(study: Study) -> ServerStep:
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
     job, model, plan = study.job, study.model, study.plan
-    if plan.adaptive:
+    if plan.mechanism.adaptive:
         return AdaptiveClip(quantile=plan.mechanism.own["clip_quantile"])
     if job.federation.server is None and plan.once:
         return Averaged(momentum=0.0, rounds=plan.rounds)

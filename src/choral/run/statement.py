@@ -140,7 +140,7 @@ def _largest_claims(costs: Costs, rounds: NDArray[np.int64], several: SeveralFor
     for (own, _), device in alike.items():
         if summed is None:
             break
-        found = costs.epsilon_of_sums(costs.exposure(device, max(1, own)), costs.limits[device].delta)
+        found = costs.epsilon_of_sums(costs.of(device).exposure(max(1, own)), costs.limits[device].delta)
         if found is None:
             summed, reason = None, "of some devices nothing more is proved with the secure sum"
         elif found > summed.epsilon:
@@ -160,7 +160,7 @@ def _largest_statement(costs: Costs, *, first_form: bool, several: SeveralForm) 
 def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, several: SeveralForm) -> Statement:
     """The statement of one device that took part in so many rounds."""
     own, delta = max(1, rounds), costs.limits[device].delta
-    part = costs.exposure(device, own)
+    part = costs.of(device).exposure(own)
     account = account_of(part, delta)
     proved, paper = account.proved, account.paper
     everyone, found, no_certificate = proved.against_everyone, proved.with_secure_sum, proved.no_certificate
@@ -214,11 +214,11 @@ def _several(costs: Costs, device: int, rounds: int, delta: float, form: Several
         return None
     plan, size = costs.plan, int(costs.rows[device])
     rows = min(groups.EXAMPLE, size)
-    events: list[Event] = [costs.event(device, before) for before in range(rounds)]
+    events: list[Event] = [costs.of(device).event(before) for before in range(rounds)]
     events += [] if costs.questions is None else [costs.questions.reserved]
     charged = rounds * plan.out_of_range / plan.rounds
-    if (part := costs.exposure(device, rounds)).sampled:
-        draws, rounded = replace(plan, local_steps=1) if plan.once else plan, form == "all"
+    if (part := costs.of(device).exposure(rounds)).sampled:
+        draws, rounded = replace(plan, local_steps=plan.mechanism.draws(plan)), form == "all"
         room = PoissonDrawer(plan=draws).room(size, rounded=rounded)
         full = overflow(rows=plan.used_rows(size), batch=plan.batch_of(size), capacity=room, together=rows)
         coin = rounded_coin(part.batch / part.rows) if rounded else 0.0  # where rows weigh, all devices have one rate

@@ -116,7 +116,6 @@ class Records:
 
 
 Partition = Literal["even", "label-skew"]
-PARTITIONS: tuple[Partition, ...] = ("even", "label-skew")
 
 
 @dataclass(frozen=True, kw_only=True)

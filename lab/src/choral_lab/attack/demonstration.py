@@ -17,9 +17,8 @@ from choral.core.keys import Identity, Roster, digest
 from choral.core.masks import Stream, Words, add_masks, pair_mask, self_mask
 from choral.core.plan import require_whole
 from choral.engine.compiled import CompiledEngine
-from choral.learning.clipped import clipped_sum
+from choral.learning.clipped import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
-from choral.learning.norms import clip_factor, norm
 from choral.run.folder import Watch, unheard, unwatched
 from choral.run.planning import settle
 from choral.run.study import Study
@@ -229,7 +228,7 @@ def _on_updates(study: Study, watch: Watch, turns: int = 256) -> tuple[Membershi
             target="one update of choral",
             measured=ours,
             error=sampling_error(ours, turns * LANES, turns * LANES),
-            bound=most_true_positives(study.costs.event(0, 0)),
+            bound=most_true_positives(study.costs.of(0).event(0)),
         ),
     )
 
@@ -254,7 +253,7 @@ def _on_models(study: Study, private: CompiledEngine, seed: int, watch: Watch) -
         return found, sampling_error(found, len(members), len(strangers))
 
     plain, ours = measure(_engine(study, train, noise=0.0)), measure(private)
-    whole = against_everyone(study.costs.exposure(0, rounds_each(plan)))
+    whole = against_everyone(study.costs.of(0).exposure(rounds_each(plan)))
     return (
         Membership(target="an ordinary final model", measured=plain[0], error=plain[1], bound=None),
         Membership(

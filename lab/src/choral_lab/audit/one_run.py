@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from choral.accounting.proofs import rounds_each
 from choral.core.plan import Plan
 from choral.engine.compiled import CompiledEngine
+from choral.learning.clipped import clip_factor, norm
 from choral.learning.models import Model
-from choral.learning.norms import clip_factor, norm
 from choral.run.folder import Watch, unwatched
 from choral.run.study import Study
 from choral.tables.records import Labels
@@ -119,7 +119,7 @@ def _margins(
 def _judge(
     study: Study, scores: dict[Sight, NDArray[np.float64]], coins: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> list[View]:
-    claimed = claims(study.costs.exposure(0, rounds_each(study.plan)), delta)
+    claimed = claims(study.costs.of(0).exposure(rounds_each(study.plan)), delta)
     guesses = math.ceil(len(coins) / 2)
     views = []
     for sight in SIGHTS:

@@ -228,7 +228,12 @@ class Experiment:
             "proved_against_everyone": found.proved.against_everyone.to_dict(),
         }
         if premises.published:
-            said["published"] = {"rule": rule, **found.published_by(rule).to_dict()}
+            formulas = {
+                "paper": found.paper,
+                "paper_without_secure_sum": found.paper_without_secure_sum,
+                "dp_sgd": found.dp_sgd.corrected,
+            }
+            said["published"] = {"rule": rule, **formulas[rule].to_dict()}
         elif premises.colluders:
             summed = found.proved.with_secure_sum
             said["proved_with_secure_sum"] = summed and summed.to_dict()

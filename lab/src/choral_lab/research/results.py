@@ -10,10 +10,11 @@ from threading import Lock
 from typing import Any, NotRequired, TypedDict, cast
 
 from choral import __version__
-from choral.report.charts import alone, png_of
+from choral.report.charts import alone
 from choral.run.folder import write_whole
 from choral_lab.research.measurements import Counting, Measurements
 from choral_lab.research.panels import Panel, chart_of
+from choral_lab.research.pictures import png_of
 from choral_lab.research.verdicts import Claims
 
 

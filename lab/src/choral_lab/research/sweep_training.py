@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.core.plan import Plan
 from choral.engine import SimulatedSum
 from choral.engine.compiled import CompiledEngine
 from choral.engine.per_device import PerDeviceEngine
-from choral.federation import balanced_cohorts
+from choral.federation import cohort_of
 from choral.server_step import mean
 from choral_lab.research.once_together import train_together as train_rounds_together
 from choral_lab.research.sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together, sweeps
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
 Run = tuple["Experiment", int]  # an experiment, and the number of its repeat
 Looks = tuple[tuple[int, NDArray[np.float32]], ...]  # after so many rounds, the model
 Done = Iterator[tuple[int, list[NDArray[np.float32]]]]  # after so many rounds, the model of each run
+
+
+def balanced_cohorts(plan: Plan, *, seed: int) -> list[NDArray[np.int64]]:
+    """The cohort of every round where all devices are willing and nobody drops out; those that took part least first.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=9, batch=3, step_size=0.5, clip=1.0, noise=1.0)
+    >>> int(np.bincount(np.concatenate(balanced_cohorts(plan, seed=0))).max())
+    13
+    """
+    counts, drawn = np.zeros(plan.devices, dtype=np.int64), []
+    for number in range(1, plan.rounds + 1):
+        everyone = np.arange(plan.devices)
+        turn = cohort_of(plan, everyone, counts, seed=seed, round_number=number, attempt=0, participation="balanced")
+        drawn.append(np.array(turn))
+        counts[drawn[-1]] += 1
+    return drawn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print what came out."""
-    from choral.report.charts import why_not
     from choral_lab.paper.figures import ABOUT_EPSILON, FIGURES, reproduce
+    from choral_lab.research.pictures import why_not
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]
     with _progress(show=not (args.json or args.quiet)) as tell:

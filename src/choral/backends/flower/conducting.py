@@ -35,10 +35,9 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from choral.backends.flower import conductor_named
 from choral.backends.flower.api import COMPLETED, FAILED, HEARTBEAT, SERVER_APP, WAKE_UP, Api, wake_up
 from choral.backends.flower.enclosed import NOWHERE, speak_through
-from choral.backends.flower.grid import GridTransport
+from choral.backends.flower.grid import GridTransport, conductor_named
 from choral.core.errors import ChoralError
 
 _REST = 1.0  # seconds before the other side is tried again after it did not answer

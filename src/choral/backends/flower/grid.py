@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -29,6 +31,12 @@ class _Asked:
     number: int | None
     since: float
     until: float
+
+
+def conductor_named(name: str) -> Any:  # noqa: ANN401 - whatever room started the process knows what it has named
+    """The function that "module:function" names, which runs a study over a transport; the room above says which."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
 class GridTransport:

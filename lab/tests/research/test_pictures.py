@@ -5,15 +5,15 @@ import zlib
 
 import pytest
 
-from choral.report import charts
 from choral.report.charts import Axis, Series, bar, line_chart
+from choral_lab.research import pictures
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew():
-    charts.why_not.cache_clear()
+    pictures.why_not.cache_clear()
     yield
-    charts.why_not.cache_clear()
+    pictures.why_not.cache_clear()
 
 
 def pixels(picture):
@@ -40,20 +40,20 @@ def pixels(picture):
 
 
 def test_a_picture_has_the_colours_of_white_paper(monkeypatch):
-    monkeypatch.setattr(charts, "WIDE", 120)
-    if charts.why_not():
-        pytest.skip(charts.why_not())
-    picture = charts.png_of(bar(0.5, title="half"))
+    monkeypatch.setattr(pictures, "WIDE", 120)
+    if pictures.why_not():
+        pytest.skip(pictures.why_not())
+    picture = pictures.png_of(bar(0.5, title="half"))
     assert picture.startswith(b"\x89PNG")
     assert (0x00, 0x72, 0xB2) in pixels(picture)  # the first of Okabe and Ito's colours
 
 
 def test_words_are_drawn():
-    if charts.why_not():
-        pytest.skip(charts.why_not())
+    if pictures.why_not():
+        pytest.skip(pictures.why_not())
     two = [(1, 0.5), (2, 0.75)]
     named, other = (
-        charts.png_of(
+        pictures.png_of(
             line_chart([Series(name=name, points=two)], title="t", summary="", x=Axis(label="x"), y=Axis(label="y"))
         )
         for name in ("ε as published", "σ = 0.1")
@@ -62,12 +62,12 @@ def test_words_are_drawn():
 
 
 def test_without_a_font_there_is_no_picture_and_it_is_said_why(monkeypatch):
-    monkeypatch.setattr(charts, "TEXT", charts.TEXT.replace("DejaVu Sans", "No such font").replace(">ε<", "><"))
-    assert "installed" in charts.why_not()
-    assert charts.png_of(bar(0.5, title="half")) is None
+    monkeypatch.setattr(pictures, "TEXT", pictures.TEXT.replace("DejaVu Sans", "No such font").replace(">ε<", "><"))
+    assert "installed" in pictures.why_not()
+    assert pictures.png_of(bar(0.5, title="half")) is None
 
 
 def test_without_resvg_there_is_no_picture_and_it_is_said_why(monkeypatch):
-    monkeypatch.setattr(charts, "find_spec", lambda _: None)
-    assert charts.why_not() == "the extra png is not installed"
-    assert charts.png_of(bar(0.5, title="half")) is None
+    monkeypatch.setattr(pictures, "find_spec", lambda _: None)
+    assert pictures.why_not() == "the extra png is not installed"
+    assert pictures.png_of(bar(0.5, title="half")) is None
