@@ -25,11 +25,12 @@ from choral.core.messages import Turn, Vector
 from choral.core.plan import OUT_OF_RANGE, Budget, Plan, SecureSum
 from choral.core.printable import figures_up
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
 from choral.federation import cohort_of
 from choral.learning.evaluate import evaluate
 from choral.learning.models import logistic
 from choral.learning.trainer import LocalTraining
+from choral.run.folder import MemoryStore
 from choral.server.round import Sum
 from choral.server_step import mean
 from choral.tables.records import hold_out

@@ -22,10 +22,11 @@ from choral.core.keys import HYBRID, Identity, Roster
 from choral.core.messages import Turn, Vector
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
 from choral.deploy.certificates import node_key
 from choral.deploy.enrolment import enrol, prepare
 from choral.run.agreement import Agreement, Enrolled
+from choral.run.folder import MemoryStore
 
 PARAMETERS = 100
 JOB = """

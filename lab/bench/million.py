@@ -39,9 +39,10 @@ from choral.core.masks import Words
 from choral.core.messages import Paths, Turn, Vector, decode
 from choral.core.plan import Budget, Plan
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
 from choral.engine.compiled import CompiledEngine
 from choral.learning.models import logistic
+from choral.run.folder import MemoryStore
 from choral.run.planning import sparse
 from choral.tables.records import Records
 from choral.trees.lists import Announcements, Shown, TreeLists, _circle_of

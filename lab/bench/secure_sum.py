@@ -39,7 +39,8 @@ from choral.core.masks import add_masks, pair_mask
 from choral.core.messages import Turn
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
+from choral.run.folder import MemoryStore
 from choral.run.planning import sparse
 from choral.server.round import Readiness, Round
 from choral.server_step import mean

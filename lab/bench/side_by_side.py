@@ -82,7 +82,8 @@ def _once(
     work = LocalWork.of(plans[0])
     steps = work.steps(model, group.most)
     rate = np.full(len(plans), work.local_time / steps / work.divisor)
-    numbers = np.stack([rate, [one.clip for one in plans], [one.upload_bound for one in plans]]).astype(np.float32)
+    bounds = [one.mechanism.upload_bound(one) for one in plans]
+    numbers = np.stack([rate, [one.clip for one in plans], bounds]).astype(np.float32)
     clean = _walked(
         model.link, now, group.rows[here], group.labels[here], group.weights[here], numbers,
         np.float32(work.row_length), steps,

@@ -94,7 +94,7 @@ class Loot:
     def envelope(self, sender: int, receiver: int) -> bytes:
         terms = self.world.terms
         records = unpack(self.uploads[sender][0].bonds, terms.bond_bytes, most=len(self.cohort))
-        return Bond.read(terms, records[receiver]).envelope
+        return Bond(*terms.bond_layout.unpack(records[receiver])).envelope
 
     # What it can compute
 

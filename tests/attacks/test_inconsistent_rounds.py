@@ -12,7 +12,8 @@ from choral.core.keys import Identity, Roster
 from choral.core.messages import Omega, encode, pack
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
+from choral.run.folder import MemoryStore
 from choral.server import round as round_module
 from choral.server.round import Readiness, Round
 from tests.attacks.loot import Loot

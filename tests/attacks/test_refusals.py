@@ -13,9 +13,10 @@ from choral.core.codec import Codec
 from choral.core.device import Device
 from choral.core.messages import Call, Omega, Refusal, Turn, encode, pack
 from choral.core.plan import Plan
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
 from choral.learning.models import binary
 from choral.learning.trainer import LocalTraining
+from choral.run.folder import MemoryStore
 from tests.protocol.world import TEN, FakeLedger, World
 
 # Two local steps, since the update of a single one is not a difference of models. C = 2η(G + z·σ) = 0.98 by

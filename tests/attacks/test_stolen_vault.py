@@ -72,7 +72,9 @@ def opened(world, tape, memory, turn):
     cohort = Cohort(terms, turn, nonces, context_of(terms, turn, model, nonces))
     upload, words = tape.said(Upload, turn)[VICTIM]
     # The server knows the self mask: the others opened their envelopes for it.
-    bonds = {n: Bond.read(terms, one) for n, one in unpack(upload.bonds, terms.bond_bytes, most=4).items()}
+    bonds = {
+        n: Bond(*terms.bond_layout.unpack(one)) for n, one in unpack(upload.bonds, terms.bond_bytes, most=4).items()
+    }
     keys = {n: unpack(one.keys, 32, most=4)[VICTIM] for n, (one, _) in tape.said(Opening, turn).items() if n != VICTIM}
     ids = terms.ids
     shares = {

@@ -97,12 +97,12 @@ def test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_char
     made = [np.asarray(jax.jit(jax.vmap(sent))(side, log_clip), np.float64) for side in updates]
     distance = np.linalg.norm(made[0] - made[1], axis=1)
     assert np.isfinite(distance).all()
-    assert 0.9999 * math.sqrt(4 + 0.2**2) < distance.max() <= ADAPTIVE.moves * (1 + 1e-5)
+    assert 0.9999 * math.sqrt(4 + 0.2**2) < distance.max() <= ADAPTIVE.mechanism.moves * (1 + 1e-5)
 
 
 def test_one_device_moves_what_it_sends_with_an_adaptive_clip_by_no_more_than_is_charged_for():
     distance = moved(model_of_units(binary(FEATURES), ADAPTIVE), ADAPTIVE)
-    assert 0.2 < distance.max() <= ADAPTIVE.moves * (1 + 1e-5)
+    assert 0.2 < distance.max() <= ADAPTIVE.mechanism.moves * (1 + 1e-5)
 
 
 def test_a_replaced_record_changes_neither_plan_nor_codec_nor_cost():

@@ -12,7 +12,7 @@ from scipy import stats
 from choral.accounting.proofs import exposed
 from choral.accounting.reserves import rounded_coin, with_reserves
 from choral.core.errors import PlanError, TrainingError
-from choral.core.plan import Plan, poisson_room
+from choral.core.plan import OVERFLOW, Plan, capacity, poisson_tail
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, compiled_drawing, drawer_of, partition, poisson
 
@@ -30,14 +30,14 @@ def used(batches, device, step):
 @pytest.mark.parametrize(("batch", "least"), [(64, 100), (32, 60), (5, 17), (244, 330)])
 def test_the_tail_bound_lies_above_the_exact_tails_and_close_to_them(batch, least):
     exact = stats.poisson.sf(least - 1, batch)
-    assert exact <= poisson_room.poisson_tail(batch, least) <= 1.3 * exact
+    assert exact <= poisson_tail(batch, least) <= 1.3 * exact
     for rows in (batch, 2 * batch, 10 * batch, 10_000):
-        assert stats.binom.sf(least - 1, rows, batch / rows) <= poisson_room.poisson_tail(batch, least)
+        assert stats.binom.sf(least - 1, rows, batch / rows) <= poisson_tail(batch, least)
 
 
 @given(batch=st.integers(1, 2000), steps=st.integers(1, 10**6), exponent=st.integers(1, 15))
 def test_the_room_keeps_the_chance_of_an_overflow_below_what_is_charged(batch, steps, exponent):
-    room = poisson_room.capacity(batch, steps, 10.0**-exponent)
+    room = capacity(batch, steps, 10.0**-exponent)
     assert room % 8 == 0
     assert steps * stats.poisson.sf(room, batch) <= 10.0**-exponent
 
@@ -52,9 +52,9 @@ def test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_th
     shape = {"rounds": rounds, "rows": rows, "batch": batch, "local_steps": steps}
     room = drawer_of(Plan(devices=1, cohort=1, step_size=1.0, clip=1.0, noise=1.0, **shape)).room(rows)
     # docs/accounting.md: K of the other m − 1 records are drawn in a step, and δ grows by Cτ·Pr[K ≥ room]; by SciPy.
-    assert rounds * steps * stats.binom.sf(room - 1, rows - 1, batch / rows) <= poisson_room.OVERFLOW
+    assert rounds * steps * stats.binom.sf(room - 1, rows - 1, batch / rows) <= OVERFLOW
     for fewer in {batch, (batch + rows) // 2}:  # other devices of the same plan have the same room
-        assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= poisson_room.OVERFLOW
+        assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= OVERFLOW
 
 
 def drawn_often(rows, batch, delta):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from choral.accounting.reserves import OWN_COIN, room_chance, rounded_coin
-from choral.core.plan import Plan
-from choral.core.plan.poisson_room import MOST_ROUNDED, OVERFLOW
+from choral.core.plan import MOST_ROUNDED, OVERFLOW, Plan
 from choral.learning.batches import poisson
 
 ULP = 2.0**-52  # one unit in the last place is at most so much of a number

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.core.codec import longest, quantise, sensitivity
+from choral.core.codec import quantise, sensitivity
 from choral.core.errors import PlanError
 from choral.core.plan import Plan
 from choral.learning import local, models
@@ -76,7 +76,7 @@ def test_one_replaced_record_never_moves_the_integers_further_than_is_charged_fo
     dither = (draw.integers(0, 2**16, model.size) * 2.0**-16).astype(np.float32)
     found = [update(model, rows, labels, parameters) for rows in (features, changed)]
     for one in found:
-        assert np.linalg.norm(one.astype(np.float64)) <= longest(plan(count), model.size)
+        assert np.linalg.norm(one.astype(np.float64)) <= plan(count).mechanism.longest(plan(count), model.size)
     first, second = (quantise(one, dither, GRID).astype(np.int64) for one in found)
     assert np.linalg.norm(first - second) <= sensitivity(plan(count), model.size, GRID)
 
@@ -123,7 +123,7 @@ def test_the_sum_of_many_rows_is_as_near_to_the_exact_one_as_is_counted():
 
 @pytest.mark.parametrize(("count", "side"), [(1, 1), (2, 2), (40, 7), (49, 7), (50, 8)])
 def test_rows_are_added_in_pieces_of_their_square_root(count, side, monkeypatch):
-    """What `secagg.codec.longest` counts on: no more than ⌈√γ⌉ pieces of ⌈√γ⌉ rows, 2⌈√γ⌉ roundings on any way."""
+    """What `Mechanism.longest` counts on: no more than ⌈√γ⌉ pieces of ⌈√γ⌉ rows, 2⌈√γ⌉ roundings on any way."""
     model, seen = MODELS["logistic"], []
     real = local.clipped_sum
     monkeypatch.setattr(

@@ -301,8 +301,7 @@ MUTANTS = [
         "self.whole_noise(size, noise or Stream.fresh()) if self.whole else None", "None", CHARGED_NOISE),
     bug("whole noise from a fixed key", CODEC + "Codec.encode", "Stream.fresh()", "Stream(bytes(32))", CHARGED_NOISE),
     bug("whole noise without what rounding costs", CODEC + "sensitivity",
-        "plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",
-        "plan.moves * longest(plan, dimensions) / (plan.batch * grid)",
+        "moved + math.sqrt(dimensions)", "moved",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
     bug("strict update as a difference of models", LOCAL + "noisy_steps", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
@@ -397,7 +396,7 @@ MUTANTS = [
         "tests/learning/test_once.py::"
         "test_a_clipped_softmax_of_three_classes_is_still_the_gradient_of_a_convex_loss"),
     bug("whole noise as narrow as the Gaussian that it rounds", CODEC + "Codec._strict",
-        "SMOOTHING if plan.smoothed else 0", "SMOOTHING if plan.smoothed and (not plan.once) else 0",
+        "SMOOTHING if own.smooths(plan) else 0", "SMOOTHING if own.smooths(plan) and (not plan.once) else 0",
         "tests/privacy/test_mechanisms_noise_once.py::"
         "test_the_codec_leaves_room_for_what_the_gaussian_is_rounded_with"),
     bug("a device with many rows among narrower noises", "choral.learning.once:LocalWork.widening",
@@ -424,7 +423,7 @@ MUTANTS = [
         "adjacency_of(self.plan)", "'one record replaced'",
         "tests/run/test_persons.py::test_every_place_that_names_what_is_protected_says_person"),
     bug("a device's update clipped to twice its bound", RECIPE + "Recipe.of",
-        "plan.upload_bound", "2 * plan.upload_bound",
+        "mechanism.upload_bound(plan)", "2 * mechanism.upload_bound(plan)",
         "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
     bug("a count that is not charged for", "choral.core.mechanisms:ClippedUpdate.moves",
         "math.hypot(2, COUNT_LENGTH)", "2.0",

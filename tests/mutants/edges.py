@@ -1,6 +1,6 @@
 """Planted bugs at the edges: what goes in, what comes out, who speaks, and what a page says."""
 
-from tests.mutants.catalogue import CODEC, Mutant, bug
+from tests.mutants.catalogue import Mutant, bug
 from tests.mutants.planting import Change
 
 OPERATORS, ON_OPERATORS = "choral.tables.encoder:", "tests/tables/test_onnx_operators.py::"
@@ -217,14 +217,15 @@ ANSWERS: list[Mutant] = [
 
 # Ranges of the codec, reserves of δ, noises and how they are found.
 PRICES: list[Mutant] = [
-    bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
+    bug("range of the codec for batches of the mean size", "choral.core.mechanisms:Mechanism.proved_range",
+        "plan.widest_batch", "plan.batch",
         "tests/learning/test_aligned_gradients.py::"
         "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
     bug("rounded coins for which nothing is kept of a small delta", "choral.accounting.reserves:with_reserves",
         "max(usual, needed)", "usual",
         "tests/privacy/test_calibrate.py::"
         "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),
-    bug("coins and full batches paid for by the same share of delta", "choral.core.plan.poisson_room:widest",
+    bug("coins and full batches paid for by the same share of delta", "choral.core.plan:widest",
         "(1 - MOST_ROUNDED) * overflow", "overflow",
         "tests/learning/test_batches.py::"
         "test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches"),
@@ -267,7 +268,7 @@ PROOFS: list[Mutant] = [
     bug(
         "whole updates with noise as narrow as their Gaussian",
         "choral.core.codec:Codec._strict",
-        "SMOOTHING if plan.smoothed else 0",
+        "SMOOTHING if own.smooths(plan) else 0",
         "SMOOTHING if plan.once else 0",
         INTEGERS + "test_every_codec_leaves_room_for_what_the_gaussian_is_rounded_with",
     ),
@@ -280,9 +281,9 @@ PROOFS: list[Mutant] = [
     ),
     bug(
         "a pull that the codec counts twice",
-        "choral.core.codec:longest",
-        "plan.counted_time * plan.clip * (1 + MOST_ROUNDING)",
-        "plan.counted_time * plan.clip * (1 + MOST_ROUNDING) * plan.counted_time / plan.local_time",
+        "choral.core.mechanisms:NoiseOnce.longest",
+        "self.counted_time(plan) * plan.clip * (1 + MOST_ROUNDING)",
+        "self.counted_time(plan) * plan.clip * (1 + MOST_ROUNDING) * self.counted_time(plan) / plan.local_time",
         "tests/learning/test_once.py::"
         "test_with_one_dither_one_record_moves_the_integers_by_no_more_than_the_codec_counts_on",
     ),

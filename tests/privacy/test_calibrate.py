@@ -10,8 +10,7 @@ from choral.accounting.calibrate import RULES, calibrated, loss_under, most_roun
 from choral.accounting.proofs import exposed
 from choral.accounting.reserves import most_draws, room_chance, rounded_coin, spendable, with_reserves, within_draws
 from choral.core.errors import PlanError
-from choral.core.plan import Budget, Plan
-from choral.core.plan.poisson_room import MOST_ROUNDED
+from choral.core.plan import MOST_ROUNDED, Budget, Plan
 
 PLAN = {
     "rounds": 13,

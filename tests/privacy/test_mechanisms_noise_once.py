@@ -29,7 +29,8 @@ def part(plan: Plan = ONCE, rounds: int = 5, honest: int = 4):
 
 def test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor():
     assert movement(ONCE) == 2 * 1.2 * 120 * 0.25 / 2440
-    assert movement(replace(ONCE, batch=1, rows=1)) == 2 * ONCE.upload_bound / 32 * 2  # 2GT, which is below 2B
+    bound = ONCE.mechanism.upload_bound(ONCE)
+    assert movement(replace(ONCE, batch=1, rows=1)) == 2 * bound / 32 * 2  # 2GT, which is below 2B
 
 
 @pytest.mark.parametrize("honest", [1, 4, 9])

@@ -11,6 +11,7 @@ from choral.core.plan import SecureSum
 from choral.core.shares import SHARE_SIZE
 from choral.core.terms import Bond, check_words
 from choral.server.findings import edge_mask, lanes_hold, left_out, quarrels
+from choral.server.round import bonds_of
 from tests.protocol.world import World
 
 CONTEXT = bytes(range(32))
@@ -59,10 +60,10 @@ def test_who_is_not_there_quarrels_with_nobody(world, bonds):
 
 def test_bonds_are_read_as_they_were_laid_down_and_for_the_neighbours_only(world, bonds):
     data = pack({number: b"".join(one) for number, one in bonds[0].items()})
-    assert Bond.read_all(world.terms, data, {1, 2, 3}) == bonds[0]
+    assert bonds_of(world.terms, data, {1, 2, 3}) == bonds[0]
     for expected in ({1, 2}, {1, 2, 4}, {0, 1, 2, 3}):
         with pytest.raises(TrustError, match="CH600"):
-            Bond.read_all(world.terms, data, expected)
+            bonds_of(world.terms, data, expected)
 
 
 @pytest.mark.parametrize(("one", "other"), [(0, 3), (3, 0)])

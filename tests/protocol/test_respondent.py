@@ -13,7 +13,8 @@ from choral.core.masks import Stream
 from choral.core.messages import QUESTIONS, Call, Inquire, Omega, Refusal, Turn, decode, encode, pack
 from choral.core.plan import SecureSum
 from choral.core.terms import Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
+from choral.run.folder import MemoryStore
 from tests.protocol.world import FakeLedger, enrolled
 
 FOUR = SecureSum.for_cohort(4)

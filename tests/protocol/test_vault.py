@@ -11,7 +11,8 @@ import pytest
 from choral.core import vault as vault_module
 from choral.core.errors import ConfigError, StorageError, TrustError
 from choral.core.messages import Turn
-from choral.core.vault import FileStore, Memory, MemoryStore, Vault
+from choral.core.vault import FileStore, Memory, Vault
+from choral.run.folder import MemoryStore
 
 SECRET = b"sixty-four bytes that nobody should ever see on a disk or screen"
 MEMORY = Memory(id="site-a", secret=SECRET)

@@ -15,9 +15,10 @@ from choral.core.keys import Identity, Roster
 from choral.core.messages import Message, Turn, decode
 from choral.core.plan import SecureSum
 from choral.core.terms import WHOLE, Terms
-from choral.core.vault import Memory, MemoryStore, Vault
+from choral.core.vault import Memory, Vault
 from choral.probes.device import Probed
 from choral.probes.round import ProbedRound, ProbeInquiry
+from choral.run.folder import MemoryStore
 from choral.server.round import Readiness, Round, Sum
 from choral.trees import lists_of
 from choral.trees.lists import TreeLists, part_of

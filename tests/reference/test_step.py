@@ -142,7 +142,7 @@ def test_noise_once_is_the_reference_within_the_share_that_its_noise_is_wider_fo
     assert steps == work.steps(model, ROWS)
     expected = step.noise_once(
         model.link, start_of(model).reshape(6, -1), FEATURES, labels, steps=steps, **told, clip=plan.clip,
-        bound=plan.upload_bound, **how,
+        bound=plan.mechanism.upload_bound(plan), **how,
     )  # fmt: skip
     found = local_work(model, work, start_of(model), FEATURES, labels)
     delta = step.movement(

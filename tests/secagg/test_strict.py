@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.core.codec import Codec, longest, sensitivity
+from choral.core.codec import Codec, sensitivity
 from choral.core.errors import PlanError
 from choral.core.masks import Stream
 from choral.core.plan import Plan, SecureSum
@@ -49,7 +49,7 @@ def test_the_range_holds_the_longest_update_and_the_tail_of_its_noise(law):
     assert codec.largest >= 0.5 / codec.grid + 1 + codec.noise_in_grid * math.sqrt(2 * nats) + 2 * nats / 3
     for sign in (1, -1):
         update = np.zeros(1000, np.float32)
-        update[0] = sign * longest(plan(law), 1000)
+        update[0] = sign * plan(law).mechanism.longest(plan(law), 1000)
         for _ in range(20):
             codec.encode(update, Stream.fresh())
 

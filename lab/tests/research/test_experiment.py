@@ -10,8 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from choral.core.errors import ConfigError, PlanError
-from choral.core.plan import OUT_OF_RANGE
-from choral.core.plan.poisson_room import OVERFLOW
+from choral.core.plan import OUT_OF_RANGE, OVERFLOW
 from choral.tables.sources import load
 from choral_lab.research import Experiment, Records, Task, experiment, logistic
 

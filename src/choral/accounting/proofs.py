@@ -149,7 +149,7 @@ def with_secure_sum(part: Exposure) -> Loss | str:
     rule, reason = mechanism.rule_of_sums, sum_uncounted(part)
     several = isinstance(mechanism, Partition) and part.local_steps > 1 and reason == mechanism.uncounted(part)
     if several and (stretch := lipschitz(part)) is not None:
-        if part.continues and part.local_steps % part.batches_per_pass:
+        if part.passes_continue and part.local_steps % part.batches_per_pass:
             return "passes do not end with the rounds"
         rule, certificate, event = "S3", _of_stretching(noises, stretch), _of_several_steps(part, stretch)
     elif reason:

@@ -42,8 +42,8 @@ def theorem_1(part: Exposure) -> Published:
     >>> theorem_1(part).valid
     True
     """
-    if part.on_upload:
-        return _once(part, part.cohort)
+    if once := _once(part, part.cohort):
+        return once
     rho = _passes(part) * local_step(part) / part.cohort
     failed = _failed_hypothesis(part) or _missing_noise(part, part.cohort)
     if failed:
@@ -60,8 +60,8 @@ def without_secure_sum(part: Exposure) -> Published:
     >>> without_secure_sum(part).because
     'each record enters 20 noisy steps (Rule S1)'
     """
-    if part.on_upload:
-        return _once(part, 1)
+    if once := _once(part, 1):
+        return once
     failed = _failed_hypothesis(part)
     because = failed or f"each record enters {part.uses(range(part.rounds))} noisy steps (Rule S1)"
     return Published(rho=_passes(part) * local_step(part), valid=not failed, because=because)
@@ -77,15 +77,17 @@ def dp_sgd_corrected(part: Exposure) -> Published:
     return _dp_sgd(part, part.cohort)
 
 
-def _once(part: Exposure, noises: int) -> Published:
-    """What the paper's reasoning would give: ρ of an upload, divided by the number of noises in the sum."""
-    because = _NOISE_ONCE.format(rule="S7" if part.once else "S4")
+def _once(part: Exposure, noises: int) -> Published | None:
+    """What the paper's reasoning would give of noise on uploads: ρ of one, divided by the noises in the sum."""
+    if not part.mechanism.on_upload:
+        return None
+    because = _NOISE_ONCE.format(rule=part.mechanism.rule)
     return Published(rho=part.rounds * local_step(part) / noises, valid=False, because=because)
 
 
 def _dp_sgd(part: Exposure, noises: int) -> Published:
-    if part.on_upload:
-        return _once(part, noises)
+    if once := _once(part, noises):
+        return once
     failed = _missing_noise(part, noises) if part.gaussian else _OTHER_NOISE
     if part.local_steps > 1:
         failed = f"DP-SGD makes one step a round, this run {part.local_steps}"  # in records

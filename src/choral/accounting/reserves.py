@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 from choral.core.errors import PlanError
-from choral.core.plan import OUT_OF_RANGE, Budget, Plan, require_whole
-from choral.core.plan.poisson_room import MOST_ROUNDED, OVERFLOW
+from choral.core.plan import MOST_ROUNDED, OUT_OF_RANGE, OVERFLOW, Budget, Plan, require_whole
 
 # How far a record's own coin is from one of probability q in a drawn step, given all other coins, on average over them:
 # gaps are logarithms of words of 53 bits. docs/accounting.md proves it for all m and q ("Words of 53 bits").
@@ -85,7 +84,7 @@ def _coin(plan: Plan) -> float:
 
 
 def _draws(plan: Plan) -> int:
-    return plan.rounds * (1 if plan.once else plan.local_steps)
+    return plan.rounds * plan.mechanism.draws(plan)
 
 
 def with_reserves(plan: Plan, delta: float) -> Plan:

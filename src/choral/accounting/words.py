@@ -126,7 +126,7 @@ class _OfWholeNumbers(Words):
 
 class _OfWholeUpdates(Words):
     def certificate(self, part: Exposure, noises: int, *, summed: bool) -> str:  # noqa: ARG002 - the count says it
-        clipped = "clipped and counted in one vector" if part.adaptive else "clipped as a whole"
+        clipped = "clipped and counted in one vector" if part.mechanism.adaptive else "clipped as a whole"
         return f"each update is {clipped}; what is seen carries the noise of {noises} honest devices"
 
     def described(self, plan: Plan) -> str:

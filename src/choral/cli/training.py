@@ -241,7 +241,7 @@ def plan_lines(study: "Study") -> list[str]:
         lines.append(f"       devices count by their rows: the batch is that of a device with {plan.rows:,}")
     if plan.strict:
         codec = study.codec
-        added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
+        added = plan.noise * codec.noise_in_grid * codec.grid / plan.mechanism.update_noise(plan)
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
     if noise_drowns(study):
         lines.append(

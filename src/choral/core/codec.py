@@ -11,17 +11,13 @@ from numpy.typing import NDArray
 from choral.core import samplers
 from choral.core.errors import PlanError, SumError
 from choral.core.masks import Stream, Words, ring
-from choral.core.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, AnyLaw, Plan, SecureSum, require_number
+from choral.core.mechanisms import DOUBLE_BITS, FLOAT_BITS
+from choral.core.plan import LEAST_SCALE, SMOOTHING, AnyLaw, Plan, SecureSum, require_number
 
 Integers = NDArray[np.signedinteger[Any]]
 
 CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in the cache
 CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
-FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
-DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
-_UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
-_LONGER = 1 + 2.0**-10  # by so much clipping and adding in float32 can make a sum of clipped gradients too long
-_WIDER = 1 + 2.0**-5  # by so much noise is wider at most, which pays for what float32 adds to one record's part
 _SLACK = 1 + 2.0**-20  # dither and fraction are compared in float32; also covers the rounding of what is computed here
 
 
@@ -47,73 +43,6 @@ def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -
     return source[start:stop]
 
 
-def longest(plan: Plan, dimensions: int) -> float:
-    """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
-
-    Where noise is added once it is GT, or what a pull leaves of it, with the most that rounding may add, and where a
-    whole update is clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
-
-    A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
-    2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
-
-    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
-    ...             sampling="partition", law="discrete_gaussian")
-    >>> 0.5 < longest(plan, 1000) < 0.5002
-    True
-    """
-    if plan.once:
-        return plan.counted_time * plan.clip * (1 + MOST_ROUNDING)
-    if plan.protects.clips_update:
-        return plan.batch * plan.upload_bound * (1 + (dimensions + 80) * _UNIT)
-    roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
-    gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
-    if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
-        raise PlanError(
-            "CH204",
-            f"batches of {plan.batch:,} for {dimensions:,} parameters, clip {plan.clip:g}, step size "
-            f"{plan.step_size:g}: float32 is too coarse for the strict mode.",
-            fix='Use a smaller batch or model, or law = "gaussian".',
-        )
-    return plan.step_size * plan.clip * (1 + gradient) * (1 + sum_)
-
-
-def proved_range(plan: Plan, tail: float) -> float:
-    """C: so far no coordinate of an upload goes, whatever is drawn, as no noise passes `tail` deviations.
-
-    A batch may hold all the records that it has room for, each with a gradient of G in one direction; where
-    rows weigh, so many records count as in the mean of a typical batch.
-    What float32 adds on the way is counted, at parameters up to `Codec.largest_parameter` (docs/accounting.md).
-
-    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
-    ...             step_size=0.5, clip=1.0, noise=0.02)
-    >>> 5 * plan.widest_batch / 244 < proved_range(plan, 0.0) < 5.06 * plan.widest_batch / 244
-    True
-    """
-    noise = plan.update_noise
-    if plan.on_upload:
-        return plan.upload_bound * _LONGER + tail * noise * _WIDER
-    stretch = min(plan.stretch, plan.local_steps)
-    steps = plan.local_steps * stretch
-    drift = 32 * _UNIT * steps
-    if drift > 0.5:
-        raise PlanError(
-            "CH204",
-            f"local_steps = {plan.local_steps:,}: float32 is too coarse for them.",
-            why="How far its rounding can carry an update is not bounded.",
-            fix="Use fewer local steps.",
-        )
-    reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
-    noisy = tail * noise * math.sqrt(plan.local_steps) * stretch
-    return (reach * _LONGER + noisy * _WIDER + steps * noise / 2) / (1 - drift)
-
-
-def _first_range(plan: Plan, tail: float) -> float:
-    """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
-    noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
-    return reach + tail * noise * math.sqrt(noises) * plan.stretch
-
-
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
     """Tell how far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
 
@@ -124,7 +53,8 @@ def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
     >>> round(sensitivity(plan, 100, 2.0**-10), 2)  # 2ηG/γ in steps, and √d
     20.24
     """
-    return (plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)) * _SLACK
+    moved = plan.mechanism.moves * plan.mechanism.longest(plan, dimensions) / (plan.batch * grid)
+    return (moved + math.sqrt(dimensions)) * _SLACK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +96,7 @@ class Codec:
     def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
         """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
-        z = √(2 ln(2drT/β)) deviations of noise are counted; `proved_range` has the bound.
+        z = √(2 ln(2drT/β)) deviations of noise are counted; `Mechanism.proved_range` has the bound.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -177,10 +107,11 @@ class Codec:
         secure.require_runnable()
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
-        noise = plan.update_noise
+        own = plan.mechanism
+        noise = own.update_noise(plan)
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
-        bound = _first_range(plan, tail) if plan.codec == 1 else proved_range(plan, tail)
-        weight = plan.most_weight if plan.codec == 1 else plan.most_weight_of_batch
+        bound = own.first_range(plan, tail) if plan.codec == 1 else own.proved_range(plan, tail)
+        weight = plan.most_weight if plan.codec == 1 else plan.batch_of(plan.most_weight * plan.rows) / plan.batch
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
         grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
         if plan.noise > 0 and grid > noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
@@ -206,21 +137,19 @@ class Codec:
         The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
         Noise that is wider by `SMOOTHING` counts as a Gaussian. Uploads with noise once are float64, on a finer grid.
         """
-        most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
-        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.counted_time if plan.once else plan.step_size))
-        if plan.protects.clips_update:
-            multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
+        own, noise = plan.mechanism, plan.mechanism.update_noise(plan)
+        most, multiplier = own.longest_upload(plan, dimensions), own.whole_multiplier(plan)
         # Half of β for the tail, by Bernstein's bound; the other half was that of a sampler that was not exact.
         # P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
-        bits, smoothing = DOUBLE_BITS if plan.once else FLOAT_BITS, SMOOTHING if plan.smoothed else 0
-        room, widest = 2 ** min(secure.value_bits - 1, bits) - 1, samplers.LARGEST_SCALE[plan.law]
+        smoothing, widest = SMOOTHING if own.smooths(plan) else 0, samplers.LARGEST_SCALE[plan.law]
+        room = 2 ** min(secure.value_bits - 1, own.float_bits) - 1
         grid = 2.0 ** math.frexp(most / room)[1]
-        while grid < 2 * plan.update_noise:
-            needed = math.hypot(multiplier * sensitivity(plan, dimensions, grid) / plan.moves, smoothing)
+        while grid < 2 * noise:
+            needed = math.hypot(multiplier * sensitivity(plan, dimensions, grid) / own.moves, smoothing)
             scale = max(LEAST_SCALE[plan.law], math.ceil(needed))
             largest = math.ceil(most / grid + 2 + scale * math.sqrt(2 * nats) + 2 * nats / 3)
-            if largest <= room and scale <= widest and scale * grid <= 2 * plan.update_noise:
+            if largest <= room and scale <= widest and scale * grid <= 2 * noise:
                 return cls(
                     grid=grid,
                     largest=largest,

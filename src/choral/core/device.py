@@ -64,11 +64,11 @@ from choral.core.messages import (
     unpack,
 )
 from choral.core.plan import SecureSum
+from choral.core.sealed import Receipt
 from choral.core.shares import commitment, fresh_secret, split
 from choral.core.signed import (
     END,
     Account,
-    ChargeReceipt,
     SignedEnd,
     offer_fields,
     ready_fields,
@@ -264,7 +264,7 @@ Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the sta
 Check = Callable[[NDArray[Any]], None]  # raises what a device has against a model, or against a state
 Encode = Callable[[Update, int, int, Words], object]
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
-Charger = Callable[[int, int], ChargeReceipt]
+Charger = Callable[[int, int], Receipt]
 # Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
 Payable = Callable[[int, int], None]
 

@@ -15,6 +15,7 @@ from choral.core.exposure import Exposure
 from choral.core.plan import (
     COUNT_LENGTH,
     LEAST_SCALE,
+    MOST_ROUNDING,
     NOISE_IS_ADDED,
     OF_GAUSSIANS,
     UPLOAD_ROOM,
@@ -40,6 +41,11 @@ MARGIN = 0.95  # steps of noise once stay so far below 2/L, since L is a product
 # δ of one release: the chance that whole noise is no function of a Gaussian, 3·10^-77 for each of up to 2^31 numbers.
 MISSED = 2.0**-222
 _MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
+FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
+DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
+_UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
+_LONGER = 1 + 2.0**-10  # by so much clipping and adding in float32 can make a sum of clipped gradients too long
+_WIDER = 1 + 2.0**-5  # by so much noise is wider at most, which pays for what float32 adds to one record's part
 
 
 def composed(part: Exposure, uses: int, noises: int = 1) -> Gaussian:
@@ -61,7 +67,7 @@ def whole_updates(part: Exposure, rounds: int, noises: int = 1) -> Event:
     """
     if part.strict:
         return whole_noise(part, rounds, noises)
-    return Gaussian(mu=part.moves * (part.clip / part.noise) * math.sqrt(rounds / noises))
+    return Gaussian(mu=part.mechanism.moves * (part.clip / part.noise) * math.sqrt(rounds / noises))
 
 
 def sampled(part: Exposure, steps: int, noises: int = 1) -> Poisson:
@@ -80,7 +86,7 @@ def whole_noise(part: Exposure, uses: int, noises: int = 1) -> Gaussian | Zcdp |
     """Whole noise on the grid (Rules S4, S6 and S7): no unit moves the integers by more than 2/z of its deviation.
 
     The codec sees to that, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model matters
-    here. Where the codec makes discrete Gaussian noise wider by `SMOOTHING` (`Plan.smoothed`), it counts as the
+    here. Where the codec makes discrete Gaussian noise wider by `SMOOTHING` (`Mechanism.smooths`), it counts as the
     Gaussian that it rounds, except for `MISSED`. Other events are those of the least deviation, which cost no less than
     any larger one.
 
@@ -93,11 +99,11 @@ def whole_noise(part: Exposure, uses: int, noises: int = 1) -> Gaussian | Zcdp |
     Zcdp(rho=0.5, delta=0.0)
     """
     scale = LEAST_SCALE[part.law]
-    l2 = part.moves / part.noise_multiplier * scale
+    l2 = part.mechanism.moves / part.noise_multiplier * scale
     if part.law not in OF_GAUSSIANS and uses:
         # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
         return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(noises * scale**2), releases=uses)
-    if part.smoothed:
+    if part.mechanism.smooths(part):
         return Gaussian(mu=l2 / scale * math.sqrt(uses / noises), delta=uses * MISSED)
     l1 = math.sqrt(_MOST_COORDINATES) * l2
     return Zcdp(rho=uses * discrete_gaussian(l1=l1, l2=l2, coordinates=_MOST_COORDINATES, noise=scale, noises=noises))
@@ -134,7 +140,7 @@ def movement(plan: Plan) -> float:
     >>> round(movement(plan), 4)
     0.0295
     """
-    return min(2 * plan.clip / plan.batch * plan.mechanism.moving_time(plan), 2 * plan.upload_bound)
+    return min(2 * plan.clip / plan.batch * plan.mechanism.moving_time(plan), 2 * plan.mechanism.upload_bound(plan))
 
 
 def uploads_of_once(part: Exposure, rounds: int, noises: int = 1) -> Event:
@@ -166,6 +172,7 @@ class Mechanism(ABC):
     ELSEWHERE: ClassVar[str] = ""  # what a plan has that has another mechanism
     ASKED_BY: ClassVar[str] = ""  # the setting that asks for this one
     noise_is_added: ClassVar[NoiseIsAdded] = "every step"
+    float_bits: ClassVar[int] = FLOAT_BITS  # of an upload with whole noise
     on_upload: ClassVar[bool] = False  # noise is added to the upload, and not in every step
     adaptive: ClassVar[bool] = False  # the clip follows the updates' lengths; what is sent is in units of it
     weighed: ClassVar[bool] = False  # a device counts by its rows: a larger one has larger batches
@@ -192,10 +199,6 @@ class Mechanism(ABC):
         """The time of a round's steps in which a record moves an upload: T."""
         return plan.local_time
 
-    def counted_time(self, plan: Plan) -> float:
-        """The same, as the plan's noise counts it."""
-        return plan.local_time
-
     def smooths(self, plan: Plan) -> bool:
         """Whether whole noise is wider by `SMOOTHING`, by which it counts as Gaussian."""
         return plan.law in OF_GAUSSIANS and plan.codec > 1
@@ -207,6 +210,75 @@ class Mechanism(ABC):
     def upload_bound(self, plan: Plan) -> float:
         """B, the longest upload where noise is added to it: more than steps within their clip ever reach."""
         return UPLOAD_ROOM * plan.clip * plan.local_time
+
+    def noises(self, plan: Plan) -> int:
+        """How many noises a device draws in a round."""
+        return plan.local_steps
+
+    def draws(self, plan: Plan) -> int:
+        """How many batches a device draws in a round."""
+        return plan.local_steps
+
+    def longest(self, plan: Plan, dimensions: int) -> float:
+        """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
+
+        A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
+        2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
+
+        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
+        ...             sampling="partition", law="discrete_gaussian")
+        >>> 0.5 < plan.mechanism.longest(plan, 1000) < 0.5002
+        True
+        """
+        roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
+        gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
+        if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
+            raise PlanError(
+                "CH204",
+                f"batches of {plan.batch:,} for {dimensions:,} parameters, clip {plan.clip:g}, step size "
+                f"{plan.step_size:g}: float32 is too coarse for the strict mode.",
+                fix='Use a smaller batch or model, or law = "gaussian".',
+            )
+        return plan.step_size * plan.clip * (1 + gradient) * (1 + sum_)
+
+    def longest_upload(self, plan: Plan, dimensions: int) -> float:
+        """How long an upload of a strict round is at most, before its noise."""
+        return self.longest(plan, dimensions)
+
+    def whole_multiplier(self, plan: Plan) -> float:
+        """z, as the codec of whole noise keeps to it: no record moves the integers by more than 2/z of their noise."""
+        return self.update_noise(plan) * plan.batch / (plan.clip * plan.step_size)
+
+    def proved_range(self, plan: Plan, tail: float) -> float:
+        """C: so far no coordinate of an upload goes, whatever is drawn, as no noise passes `tail` deviations.
+
+        A batch may hold all the records that it has room for, each with a gradient of G in one direction; where
+        rows weigh, so many records count as in the mean of a typical batch.
+        What float32 adds on the way is counted, at parameters up to `Codec.largest_parameter` (docs/accounting.md).
+
+        >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+        ...             step_size=0.5, clip=1.0, noise=0.02)
+        >>> 5 * plan.widest_batch / 244 < plan.mechanism.proved_range(plan, 0.0) < 5.06 * plan.widest_batch / 244
+        True
+        """
+        stretch = min(plan.stretch, plan.local_steps)
+        steps = plan.local_steps * stretch
+        drift = 32 * _UNIT * steps
+        if drift > 0.5:
+            raise PlanError(
+                "CH204",
+                f"local_steps = {plan.local_steps:,}: float32 is too coarse for them.",
+                why="How far its rounding can carry an update is not bounded.",
+                fix="Use fewer local steps.",
+            )
+        reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
+        noisy = tail * self.update_noise(plan) * math.sqrt(plan.local_steps) * stretch
+        return (reach * _LONGER + noisy * _WIDER + steps * self.update_noise(plan) / 2) / (1 - drift)
+
+    def first_range(self, plan: Plan, tail: float) -> float:
+        """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
+        reach = plan.local_time * plan.clip * plan.most_weight * plan.stretch
+        return reach + tail * self.update_noise(plan) * math.sqrt(plan.local_steps) * plan.stretch
 
     def noise_multiplier(self, part: Exposure) -> float:
         """z = σγ/G, the noise of a step in units of what one record adds to it."""
@@ -298,8 +370,30 @@ class PoissonBatches(NoisySteps):
         return "with Poisson sampling and several local steps no rule counts the other devices' noise"
 
 
+class OnUpload(Mechanism):
+    """Noise that is added to the upload, and not in every step."""
+
+    on_upload: ClassVar[bool] = True
+
+    def noises(self, plan: Plan) -> int:  # noqa: ARG002 - whatever the steps are
+        """One."""
+        return 1
+
+    def update_noise(self, plan: Plan) -> float:
+        """The noise of the upload."""
+        return plan.noise
+
+    def proved_range(self, plan: Plan, tail: float) -> float:
+        """The bound of the upload and the tail of its one noise."""
+        return self.upload_bound(plan) * _LONGER + tail * self.update_noise(plan) * _WIDER
+
+    def first_range(self, plan: Plan, tail: float) -> float:
+        """The same without what float32 adds."""
+        return self.upload_bound(plan) + tail * self.update_noise(plan) * plan.stretch
+
+
 @dataclass(frozen=True, kw_only=True)
-class ClippedUpdate(Mechanism):
+class ClippedUpdate(OnUpload):
     """`clip` bounds a whole update and `noise` is that of the update: how a device trains does not matter.
 
     With a `clip_quantile` they are those of the first round, and follow that quantile of the updates' lengths.
@@ -310,7 +404,6 @@ class ClippedUpdate(Mechanism):
     WHY_OWN: ClassVar[str] = "Only the clip of whole updates can follow their lengths (rule S4)."
     ELSEWHERE: ClassVar[str] = 'unit = "{plan.unit}"'
     ASKED_BY: ClassVar[str] = 'unit = "device"'
-    on_upload: ClassVar[bool] = True
 
     clip_quantile: float = 0.0
 
@@ -341,6 +434,18 @@ class ClippedUpdate(Mechanism):
         """The clip, or 1 where the upload is in units of it."""
         return 1.0 if self.adaptive else plan.clip
 
+    def longest(self, plan: Plan, dimensions: int) -> float:
+        """γS with what its norm may be off by; S is 1 where the clip is adaptive."""
+        return plan.batch * self.upload_bound(plan) * (1 + (dimensions + 80) * _UNIT)
+
+    def longest_upload(self, plan: Plan, dimensions: int) -> float:
+        """S with what its norm may be off by."""
+        return self.longest(plan, dimensions) / plan.batch
+
+    def whole_multiplier(self, plan: Plan) -> float:
+        """σ_u/S."""
+        return plan.noise / plan.clip
+
     def noise_multiplier(self, part: Exposure) -> float:
         """σ_u/S."""
         return part.noise / part.clip
@@ -366,7 +471,7 @@ class IntegerNoise(NoisySteps):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseOnce(Mechanism):
+class NoiseOnce(OnUpload):
     """One record moves the upload by at most Δ, and noise is added to the upload.
 
     The device checks step size, row length and slope itself (`learning.once`), and charges what rounding adds.
@@ -377,7 +482,7 @@ class NoiseOnce(Mechanism):
     ELSEWHERE: ClassVar[str] = "noise in every step"
     ASKED_BY: ClassVar[str] = 'noise_is_added = "once"'
     noise_is_added: ClassVar[NoiseIsAdded] = "once"
-    on_upload: ClassVar[bool] = True
+    float_bits: ClassVar[int] = DOUBLE_BITS
 
     row_length: float = 0.0  # R: rows are at most so long; longer ones are scaled down
     pull: float = 0.0  # κ, by which local steps are drawn back to the model that was sent (0: not at all)
@@ -428,13 +533,25 @@ class NoiseOnce(Mechanism):
         """Whole noise once is wider in plans of every version."""
         return True
 
-    def update_noise(self, plan: Plan) -> float:
-        """The noise of the upload."""
-        return plan.noise
-
     def upload_bound(self, plan: Plan) -> float:
         """B: a pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound."""
         return UPLOAD_ROOM * plan.clip * (self.counted_time(plan) if plan.strict else plan.local_time)
+
+    def longest(self, plan: Plan, dimensions: int) -> float:  # noqa: ARG002 - of models of any size
+        """GT, or what a pull leaves of it, with the most that rounding may add."""
+        return self.counted_time(plan) * plan.clip * (1 + MOST_ROUNDING)
+
+    def longest_upload(self, plan: Plan, dimensions: int) -> float:  # noqa: ARG002 - of models of any size
+        """B."""
+        return self.upload_bound(plan)
+
+    def draws(self, plan: Plan) -> int:  # noqa: ARG002 - every step uses the rows of the one draw
+        """One."""
+        return 1
+
+    def whole_multiplier(self, plan: Plan) -> float:
+        """σ_uγ/(GT)."""
+        return plan.noise * plan.batch / (plan.clip * self.counted_time(plan))
 
     def noise_multiplier(self, part: Exposure) -> float:
         """σ_uγ/(GT), where a pull takes off T what it takes off the movement of a model."""

@@ -3,7 +3,6 @@
 One step, one record: N(1, z²) with probability q = batch/rows, else N(0, z²), against the same with −1; z is
 noise·batch/clip. docs/accounting.md proves that this pair dominates, and that `Composed.deltas` are upper bounds in the
 arithmetic that is done here ("Losses on a grid"): cells are rounded up, tails and the errors of transforms are added.
-Libraries load on first use only.
 """
 
 import math
@@ -11,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
+
+import numpy as np
 
 from choral.core.zcdp import best_epsilon, gdp_epsilon, root
 
@@ -45,14 +46,10 @@ class Losses:
     @cached_property
     def points(self) -> Any:  # noqa: ANN401 - an array
         """The losses themselves, exact, since the width is a power of two."""
-        import numpy as np
-
         return (self.lower + np.arange(len(self.probabilities))) * self.width
 
     def log_moment(self, tilt: float) -> float:
         """ln E[e^{tilt·loss}] over the finite losses."""
-        import numpy as np
-
         terms = np.log(self.probabilities, where=self.probabilities > 0, out=np.full(len(self.points), -np.inf))
         terms += tilt * self.points
         top = float(np.max(terms))
@@ -61,8 +58,6 @@ class Losses:
 
 def _spans(z: float, q: float, x: Any) -> Any:  # noqa: ANN401 - an array
     """The privacy loss at x of one sampled step."""
-    import numpy as np
-
     up, down = ((2 * side * x - 1) / (2 * z * z) for side in (1, -1))
     if q == 1:
         return up - down
@@ -72,8 +67,6 @@ def _spans(z: float, q: float, x: Any) -> Any:  # noqa: ANN401 - an array
 
 def _places(z: float, q: float, losses: Any) -> Any:  # noqa: ANN401 - an array
     """Where one sampled step has these losses: x = z²(ℓ/2 + asinh((1−q)·sinh(ℓ/2)·e^{1/2z²}/q))."""
-    import numpy as np
-
     if q == 1:
         return z * z * losses / 2
     half = np.abs(losses) / 2
@@ -96,7 +89,6 @@ def of_step(z: float, q: float, width: float) -> Losses:
     >>> bool(0 < sum(step.probabilities) - 1 < 1e-12), step.infinite < 1e-30
     (True, True)
     """
-    import numpy as np
     from scipy.special import ndtr
 
     highest = math.ceil(float(_spans(z, q, np.array([1 + _REACH * z]))[0]) / width)
@@ -184,8 +176,6 @@ class Composed:
 
     def tilted(self, tilt: float) -> "Tilted":
         """The law of the sum of losses, weighed by e^{tilt·loss}, by one transform for each kind of step."""
-        import numpy as np
-
         width = self.parts[0][0].width
         first = sum(count * losses.lower for losses, count in self.parts)
         last = first + sum(count * (len(losses.probabilities) - 1) for losses, count in self.parts)
@@ -227,8 +217,6 @@ class Composed:
 
     def _spread(self, tilt: float) -> float:
         """The deviation of the tilted sum, or an upper bound on it: any slope of a tail is sound."""
-        import numpy as np
-
         variance = 0.0
         for losses, count in self.parts:
             law = losses.probabilities * np.exp(tilt * losses.points - losses.log_moment(tilt))
@@ -270,15 +258,11 @@ class Tilted:
     @cached_property
     def _sums(self) -> tuple[Any, Any]:
         """Of every point on: the masses, weighed by e^{−tilt·x} and by e^{−(tilt+1)·x}, x from the start."""
-        import numpy as np
-
         x = np.arange(len(self.law)) * self.width
         return _from_each_on(self.law * np.exp(-self.tilt * x)), _from_each_on(self.law * np.exp(-(self.tilt + 1) * x))
 
     def deltas(self, epsilons: Sequence[float] | Any) -> Any:  # noqa: ANN401 - an array
         """Upper bounds on δ at these ε."""
-        import numpy as np
-
         at = np.asarray(epsilons, float)
         place = np.clip(np.floor(at / self.width) + 1 - self.start, 0, len(self.law)).astype(int)
         masses, others = self._sums
@@ -311,8 +295,6 @@ class Tilted:
 
 def _from_each_on(values: Any) -> Any:  # noqa: ANN401 - an array
     """The sums from each place to the end, and 0: in blocks, so that no sum is rounded often."""
-    import numpy as np
-
     block = 2 ** (int(math.log2(len(values))) // 2)
     table = values.reshape(-1, block)
     within = np.cumsum(table[:, ::-1], axis=1)[:, ::-1]
@@ -323,8 +305,6 @@ def _from_each_on(values: Any) -> Any:  # noqa: ANN401 - an array
 @lru_cache(maxsize=256)
 def _spread(noise_multiplier: float, probability: float) -> float:
     """Root mean square of one step's privacy loss, which sets how fine its grid must be."""
-    import numpy as np
-
     x = np.linspace(-1 - 12 * noise_multiplier, 1 + 12 * noise_multiplier, 4001)
     log_p, log_q = _log_densities(x, noise_multiplier, probability)
     weight = np.exp(log_p)
@@ -332,8 +312,6 @@ def _spread(noise_multiplier: float, probability: float) -> float:
 
 
 def _log_densities(x: Any, noise_multiplier: float, probability: float) -> tuple[Any, Any]:  # noqa: ANN401 - arrays
-    import numpy as np
-
     rest = math.log1p(-probability) if probability < 1 else -math.inf
     rest = rest - 0.5 * (x / noise_multiplier) ** 2
     up, down = (math.log(probability) - 0.5 * ((x - side) / noise_multiplier) ** 2 for side in (1.0, -1.0))
@@ -404,8 +382,6 @@ def curve(steps: Steps, *, mu: float, least: float, points: int) -> tuple[Any, A
     >>> round(float(epsilons[-1]), 2), bool(deltas[-1] <= 1e-5)
     (2.02, True)
     """
-    import numpy as np
-
     if _error(steps) > 0.5 * least or any(z < _LEAST_NOISE for z, _ in steps):
         return np.empty(0), np.empty(0)
     whole = composed(steps, mu, grid_width(steps, mu, 25.0))
@@ -434,8 +410,6 @@ def renyi(noise_multiplier: float, probability: float, order: float) -> float:
     >>> round(renyi(2.0, 1.0, 3.0), 9)  # without sampling: order · (2/z)² / 2
     1.5
     """
-    import numpy as np
-
     # Analytic up to ±πz² off the axis, where the mixture has its zeros: trapezoids converge geometrically.
     step = min(noise_multiplier / 4, noise_multiplier**2 / 2)
     low, high = -1 - 40 * noise_multiplier, 2 * order + 40 * noise_multiplier

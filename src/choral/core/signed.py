@@ -16,7 +16,6 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from choral.core.errors import TrustError
 from choral.core.keys import Bundle, Identity, digest, framed
 from choral.core.messages import SIGNATURE_BYTES, Refusal, Turn, Vector
+from choral.core.sealed import Receipt
 
 # What such a code tells of is the device's own affair: its table, ledger, update, training or disk.
 _OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
@@ -48,12 +48,7 @@ def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
 
 def refusal_fields(turn: Turn, code: str, cause: int | None) -> tuple[str, *tuple[bytes, ...]]:
     """Give what a device signs as it refuses: a label, the turn, the code, and whose doing it was."""
-    return (
-        "refusal",
-        _number(turn.round) + _number(turn.attempt),
-        code.encode(),
-        b"" if cause is None else _number(cause),
-    )
+    return "refusal", _of(turn), code.encode(), b"" if cause is None else _number(cause)
 
 
 def signed_refusal(identity: Identity, number: int, turn: Turn, code: str, *, blamed: int | None = None) -> Refusal:
@@ -76,20 +71,8 @@ def offer_fields(terms: bytes, turn: Turn, key: bytes) -> tuple[str, *tuple[byte
     return "offer", terms, _of(turn), key
 
 
-class ChargeReceipt(Protocol):
-    """All that a ledger returns once a charge is durable."""
-
-    @property
-    def entries(self) -> int:
-        """Tell how long the ledger is."""
-
-    @property
-    def seal(self) -> str:
-        """Tell how it ends."""
-
-
 # How many uploads of this run the ledger has paid for, and how the ledger ends now.
-Account = Callable[[], tuple[int, ChargeReceipt]]
+Account = Callable[[], tuple[int, Receipt]]
 
 
 @dataclass(frozen=True, kw_only=True)

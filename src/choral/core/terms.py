@@ -43,7 +43,6 @@ from choral.core.messages import (
     most_frame_bytes,
     pack,
     unpack,
-    unpack_for,
 )
 from choral.core.plan import SecureSum
 from choral.core.shares import SHARE_SIZE
@@ -409,17 +408,6 @@ class Bond(NamedTuple):
             takes=fingerprint(envelope_key(pair.opens, context), context),
             checks=check_words(terms, mask).tobytes(),
         )
-
-    @classmethod
-    def read(cls, terms: Terms, data: bytes) -> Self:
-        """The bond in a record."""
-        return cls._make(terms.bond_layout.unpack(data))
-
-    @classmethod
-    def read_all(cls, terms: Terms, data: bytes, expected: set[int]) -> dict[int, Self]:
-        """The bonds of an upload, one for each neighbour, or CH600."""
-        records = unpack_for(data, terms.bond_bytes, expected)
-        return {number: cls.read(terms, record) for number, record in records.items()}
 
 
 def check_words(terms: Terms, mask: Mask) -> Words:

@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -80,30 +80,6 @@ class Store(Protocol):
     def room(self, size: int) -> AbstractContextManager[Callable[[bytes], None]]: ...  # noqa: D102
 
 
-@dataclass
-class MemoryStore:
-    """Bytes that outlive a device's object but not the process: for rehearsals and tests."""
-
-    data: bytes = field(default=b"", repr=False)
-
-    def exists(self) -> bool:
-        """Tell whether anything was written."""
-        return bool(self.data)
-
-    def read(self) -> bytes:
-        """The bytes last written."""
-        return self.data
-
-    def write(self, data: bytes) -> None:
-        """Replace the bytes."""
-        self.data = data
-
-    @contextlib.contextmanager
-    def room(self, size: int) -> Iterator[Callable[[bytes], None]]:  # noqa: ARG002 - memory has room
-        """The same."""
-        yield self.write
-
-
 @dataclass(frozen=True)
 class FileStore:
     """One file, replaced as a whole or not at all; for the owner's eyes only."""
@@ -153,7 +129,8 @@ def _closed(where: str, what: str, fix: str) -> StorageError:
 class Vault:
     """A device's memory on a store, each change durable before the call returns.
 
-    >>> vault = Vault.create(MemoryStore(), Memory(id="site-a", secret=b"s"))
+    >>> import tempfile
+    >>> vault = Vault.create(FileStore(Path(tempfile.mkdtemp(), "vault")), Memory(id="site-a", secret=b"s"))
     >>> vault.change(turn=Turn(3, 0))
     >>> Vault.open(vault.store).memory.turn
     Turn(round=3, attempt=0)
@@ -265,21 +242,9 @@ class Vault:
         """Pin what a person has approved in place of what was pinned; other terms begin with their own first turn."""
         known = self.memory
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
-        if terms == known.terms:
-            self.change(roster=roster, pairs=pairs)
-        else:  # nothing of what was approved before needs its keys any more
-            self.change(
-                roster=roster,
-                terms=terms,
-                pairs=pairs,
-                turn=None,
-                asked=None,
-                opened=0,
-                chains=None,
-                asking=None,
-                roots=(),
-                heard=0,
-            )
+        if terms != known.terms:  # nothing of what was approved before needs its keys any more
+            known = Memory(id=known.id, secret=known.secret, attempts=known.attempts, receipt=known.receipt)
+        self.put(msgspec.structs.replace(known, roster=roster, terms=terms, pairs=pairs))
 
     def renew(self, secret: bytes) -> None:
         """Put other private keys in place of all keys and of what was pinned under them; the ledger's receipt stays.

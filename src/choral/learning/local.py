@@ -183,7 +183,7 @@ def batch_sum(
     """Σ of the clipped gradients of the rows at the first `count` places, in the pieces of `rounding.pieces`.
 
     A piece's sum depends on its own rows alone, and several pieces are added in float64, so one record changes what
-    float32 rounds in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
+    float32 rounds in one piece only. A strict recipe has ⌈√γ⌉ pieces: `core.mechanisms.Mechanism.longest` counts on it.
     """
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
     usual, room = shortcuts.usual, batch.shape[0]

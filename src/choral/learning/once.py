@@ -71,7 +71,7 @@ class LocalWork:
             local_time=plan.local_time,
             divisor=plan.batch,
             clip=plan.clip,
-            upload_bound=plan.upload_bound,
+            upload_bound=plan.mechanism.upload_bound(plan),
             least_steps=plan.local_steps,
             **{name: plan.mechanism.own[name] for name in ("row_length", "pull", "parts")},
             noises=plan.cohort,

@@ -94,7 +94,7 @@ def model_of_units(model: Model, plan: Plan) -> Model:
             why="A column says whose row it is, and only tables have columns.",
             fix='Use unit = "record" or "device", or tables.',
         )
-    if plan.adaptive:
+    if plan.mechanism.adaptive:
         return _with_clip(model, plan.clip)
     return _of_persons(model, plan.rows_per_person) if plan.protects.groups_rows else model
 

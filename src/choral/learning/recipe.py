@@ -70,11 +70,12 @@ class Recipe:
         devices have the same. What its update counts for makes up for the divisor. A smaller one keeps γ and counts
         once: it moves its own model by less. One step has the common divisor, so that all noises in a sum are alike.
         """
-        noise = 0.0 if plan.strict else plan.noise
+        noise, mechanism = 0.0 if plan.strict else plan.noise, plan.mechanism
         if plan.protects.clips_update:
-            noise = 0.0 if plan.strict else plan.update_noise
+            noise = 0.0 if plan.strict else mechanism.update_noise(plan)
             return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, strict=plan.strict,
-                       update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive)  # fmt: skip
+                       update_clip=mechanism.upload_bound(plan), update_noise=noise,
+                       adaptive=mechanism.adaptive)  # fmt: skip
         own = plan.batch if rows is None or plan.local_steps == 1 else plan.batch_of(rows)
         batch = max(plan.batch, own)
         return cls(steps=plan.local_steps, batch=batch, step_size=plan.step_size, clip=plan.clip,

@@ -22,7 +22,7 @@ def guard_of(record: RunRecord) -> Guard:
     """The guard of a run before its first round, by the numbers in run.json."""
     about = record.about
     assert about.secure_sum is not None  # noqa: S101 - a plan with probes has one
-    parameters = about.model.parameters + about.plan.adaptive
+    parameters = about.model.parameters + about.plan.mechanism.adaptive
     codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=about.plan.out_of_range)
     return Guard.of(about.plan, about.secure_sum, codec, parameters, (device.name for device in about.devices))
 

@@ -5,8 +5,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from choral.core.keys import Bundle, Identity, Roster, digest
 from choral.core.ledger import Ledger
 from choral.core.signed import Closing, SignedEnd, sign_end
 from choral.core.terms import MODEL_TYPE
-from choral.core.vault import FileStore, Memory, MemoryStore, Store, Vault
+from choral.core.vault import FileStore, Memory, Store, Vault
 from choral.record import (
     DEVICES,
     MODELS,
@@ -261,6 +262,30 @@ def ledger_file(number: int) -> str:
 
 VERSION = 2  # of what is signed: the whole record. Before, signatures covered the plan, the model and the ledger.
 OLD_LABEL = "run"
+
+
+@dataclass
+class MemoryStore:
+    """Bytes that outlive a device's object but not the process: for rehearsals and tests."""
+
+    data: bytes = field(default=b"", repr=False)
+
+    def exists(self) -> bool:
+        """Tell whether anything was written."""
+        return bool(self.data)
+
+    def read(self) -> bytes:
+        """The bytes last written."""
+        return self.data
+
+    def write(self, data: bytes) -> None:
+        """Replace the bytes."""
+        self.data = data
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[Callable[[bytes], None]]:  # noqa: ARG002 - memory has room
+        """The same."""
+        yield self.write
 
 
 def vault_of(name: str, number: int, folder: Path | None) -> Vault:

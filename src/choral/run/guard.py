@@ -50,8 +50,7 @@ def seed_from(seed: int, turn: Turn) -> bytes:
 
 def noise_in_grid(plan: Plan, codec: Codec) -> float:
     """The proved deviation of one number of an update, in grid steps: that of all its local steps together."""
-    steps = 1 if plan.on_upload or plan.strict else plan.local_steps
-    return codec.noise_in_grid * math.sqrt(steps)
+    return codec.noise_in_grid * math.sqrt(plan.mechanism.noises(plan))
 
 
 @dataclass

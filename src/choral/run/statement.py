@@ -218,7 +218,7 @@ def _several(costs: Costs, device: int, rounds: int, delta: float, form: Several
     events += [] if costs.questions is None else [costs.questions.reserved]
     charged = rounds * plan.out_of_range / plan.rounds
     if (part := costs.of(device).exposure(rounds)).sampled:
-        draws, rounded = replace(plan, local_steps=1) if plan.once else plan, form == "all"
+        draws, rounded = replace(plan, local_steps=plan.mechanism.draws(plan)), form == "all"
         room = PoissonDrawer(plan=draws).room(size, rounded=rounded)
         full = overflow(rows=plan.used_rows(size), batch=plan.batch_of(size), capacity=room, together=rows)
         coin = rounded_coin(part.batch / part.rows) if rounded else 0.0  # where rows weigh, all devices have one rate

@@ -253,7 +253,7 @@ class Round:
 
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
         self._agree_on(message.context)
-        bonds = Bond.read_all(self.terms, message.bonds, set(self._cohort.neighbours(sender)))
+        bonds = bonds_of(self.terms, message.bonds, set(self._cohort.neighbours(sender)))
         if len(message.checks) != self.terms.check_bytes:
             raise malformed("check lanes of another size than the words")
         words = np.frombuffer(vector, ring(self.terms.codec.word_bits))
@@ -415,3 +415,9 @@ class Round:
             f"{answered} of {asked} devices {did}, {needed} needed; the server learned nothing;",
             fix="Try the round again: every attempt has fresh masks, fresh noise and its own charge.",
         )
+
+
+def bonds_of(terms: Terms, data: bytes, expected: set[int]) -> dict[int, Bond]:
+    """The bonds of an upload, one for each neighbour, or CH600."""
+    records = unpack_for(data, terms.bond_bytes, expected)
+    return {number: Bond(*terms.bond_layout.unpack(record)) for number, record in records.items()}

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from choral.core.errors import ChoralError, PlanError
@@ -17,7 +19,6 @@ from choral.core.plan.checks import (
     require_whole,
     whole_within,
 )
-from choral.core.plan.poisson_room import OVERFLOW, widest
 from choral.core.plan.secure_sum import Adversary, SecureSum
 from choral.core.plan.units import UNITS, Unit, UnitName, unit_of
 
@@ -42,6 +43,7 @@ __all__ = [
     "OF_BEFORE",
     "OF_GAUSSIANS",
     "OUT_OF_RANGE",
+    "OVERFLOW",
     "PARTICIPATIONS",
     "PASSES",
     "RETIRED",
@@ -67,11 +69,11 @@ __all__ = [
     "Unit",
     "UnitName",
     "Weighing",
+    "capacity",
     "hold_plain_numbers",
     "meant_by",
     "plain_number",
     "removed",
-    "require_company",
     "require_keywords",
     "require_law",
     "require_number",
@@ -81,6 +83,7 @@ __all__ = [
     "unproved",
     "usual_sampling",
     "whole_within",
+    "widest",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -105,6 +108,8 @@ MOST_ROUNDING = 0.01  # of the noise on an upload: a device refuses a plan in wh
 COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
 LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
+OVERFLOW = 1e-8  # β: what a run keeps of δ for batches that exceed their room or have a rounded coin, unless it says so
+MOST_ROUNDED = 0.91  # of β: what the rounding of coins may take of it; the room of batches has the rest
 OUT_OF_RANGE = 1e-8  # what a run keeps of δ for updates that leave the codec's range, unless it says so
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
@@ -168,20 +173,6 @@ def unproved(law: str, local_steps: int, sampling: str) -> PlanError:
     )
 
 
-def require_company(cohort: int, devices: int, *, where: str = "") -> None:
-    """Nothing, or a PlanError for a round of one device where anything is to be protected.
-
-    >>> require_company(2, 16)
-    """
-    if cohort < 2:
-        raise PlanError(
-            "CH204",
-            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
-            where=where,
-            fix="Use at least 2 devices per round.",
-        )
-
-
 def usual_sampling(law: AnyLaw) -> Sampling:
     """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
 
@@ -189,6 +180,45 @@ def usual_sampling(law: AnyLaw) -> Sampling:
     ('poisson', 'partition')
     """
     return "partition" if law in LEAST_SCALE else "poisson"
+
+
+def poisson_tail(mean: float, least: int) -> float:
+    """An upper bound on the chance that a Poisson batch of this mean has `least` records or more.
+
+    It also bounds Binomial(m, mean/m) for every m, as `least` ≥ mean + 1 (Anderson & Samuels 1967).
+
+    >>> poisson_tail(64.0, 120) < 1e-9
+    True
+    """
+    if least < mean + 1:
+        return 1.0
+    log_term = -mean + least * math.log(mean) - math.lgamma(least + 1)
+    return min(1.0, math.exp(log_term) / (1 - mean / (least + 1)))  # a geometric series above the first term
+
+
+def capacity(batch: int, steps: int, chance: float) -> int:
+    """Room for every one of `steps` Poisson batches except with this chance, for any number of records.
+
+    >>> capacity(64, 200, 1e-8)
+    128
+    """
+    room = batch + 1
+    while steps * poisson_tail(batch, room + 1) > chance:
+        room += 1
+    return -(-room // 8) * 8
+
+
+@lru_cache(maxsize=256)
+def widest(batch: int, steps: int, overflow: float) -> int:
+    """Room that no device passes, whatever rows it has: the companions of a record fill it less often than β leaves.
+
+    >>> widest(244, 130, 1e-8)
+    360
+    """
+    room, left = capacity(batch, steps, overflow), (1 - MOST_ROUNDED) * overflow
+    while steps * poisson_tail(batch, room) > left:
+        room += 8
+    return room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,11 +421,6 @@ class Plan:
         return used // self.batches_per_pass if self.partitioned else -(-self.batch * used // self.rows)
 
     @property
-    def most_weight_of_batch(self) -> float:
-        """How many times γ the divisor of a device's batch is, at most: what its update is multiplied by."""
-        return self.batch_of(self.most_weight * self.rows) / self.batch
-
-    @property
     def widest_batch(self) -> int:
         """The most records that a batch of any device may hold, however many rows it has.
 
@@ -429,21 +454,6 @@ class Plan:
         return self.mechanism.noise_is_added == "once"
 
     @property
-    def on_upload(self) -> bool:
-        """Whether noise is added to the upload, and not in every step: rule S7, or S4 for whole devices."""
-        return self.mechanism.on_upload
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the clip follows a quantile of the updates' lengths; what is sent is then in units of the clip."""
-        return self.mechanism.adaptive
-
-    @property
-    def moves(self) -> float:
-        """By how many clips the replacement of one unit moves what it is clipped in, at most."""
-        return self.mechanism.moves
-
-    @property
     def stretch(self) -> float:
         """How much further the local momentum of a record of choral 0.2 could carry a model: 1/(1 − momentum)."""
         return 1 / (1 - float(dict(self.retired).get("momentum", 0.0)))
@@ -452,26 +462,6 @@ class Plan:
     def local_time(self) -> float:
         """T, the sum of the step sizes of a round."""
         return self.local_steps * self.step_size
-
-    @property
-    def counted_time(self) -> float:
-        """The time by which a record moves an upload with noise once, 2G/γ of it, as the plan's noise counts it."""
-        return self.mechanism.counted_time(self)
-
-    @property
-    def smoothed(self) -> bool:
-        """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
-        return self.strict and self.mechanism.smooths(self)
-
-    @property
-    def update_noise(self) -> float:
-        """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
-        return self.mechanism.update_noise(self)
-
-    @property
-    def upload_bound(self) -> float:
-        """B, the longest upload where noise is added to it."""
-        return self.mechanism.upload_bound(self)
 
     @property
     def gaussian(self) -> bool:
@@ -492,11 +482,6 @@ class Plan:
     def strict(self) -> bool:
         """Whether the noise is whole, and no float carries any of it."""
         return not self.gaussian and self.noise > 0
-
-    @property
-    def continues(self) -> bool:
-        """Whether a pass over the records goes on in a device's next round."""
-        return self.partitioned and self.passes_continue
 
     @property
     def batches_per_pass(self) -> int:

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.accounting.reserves import overflow, room_chance
-from choral.core.plan import Plan
-from choral.core.plan.poisson_room import capacity, widest
+from choral.core.plan import Plan, capacity, widest
 from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_reason
 from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, words
