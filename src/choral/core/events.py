@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, get_args
 
-from choral.core import poisson
 from choral.core.errors import PlanError
 from choral.core.plan import require_number, require_whole
 from choral.core.zcdp import SMALLEST_DELTA, best_epsilon, epsilon_of_rho, gdp_epsilon, require_delta
@@ -165,13 +164,15 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     left = delta - spent
     if left < SMALLEST_DELTA:
         return math.inf
-    if not (rho or skellams):
-        if steps:
-            return poisson.epsilon(steps, delta=left, mu=math.sqrt(mu_squared))
+    if not (rho or skellams or steps):
         return gdp_epsilon(math.sqrt(mu_squared), left) if mu_squared > 0 else 0.0
-    rho += 0.5 * mu_squared
     if not (steps or skellams):
-        return epsilon_of_rho(rho, left)
+        return epsilon_of_rho(rho + 0.5 * mu_squared, left)
+    from choral.core import poisson  # it loads NumPy, without which the two cases above are planned
+
+    if not (rho or skellams):
+        return poisson.epsilon(steps, delta=left, mu=math.sqrt(mu_squared))
+    rho += 0.5 * mu_squared
 
     def divergence(order: float) -> float:
         sums = math.fsum(

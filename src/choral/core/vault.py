@@ -242,21 +242,9 @@ class Vault:
         """Pin what a person has approved in place of what was pinned; other terms begin with their own first turn."""
         known = self.memory
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
-        if terms == known.terms:
-            self.change(roster=roster, pairs=pairs)
-        else:  # nothing of what was approved before needs its keys any more
-            self.change(
-                roster=roster,
-                terms=terms,
-                pairs=pairs,
-                turn=None,
-                asked=None,
-                opened=0,
-                chains=None,
-                asking=None,
-                roots=(),
-                heard=0,
-            )
+        if terms != known.terms:  # nothing of what was approved before needs its keys any more
+            known = Memory(id=known.id, secret=known.secret, attempts=known.attempts, receipt=known.receipt)
+        self.put(msgspec.structs.replace(known, roster=roster, terms=terms, pairs=pairs))
 
     def renew(self, secret: bytes) -> None:
         """Put other private keys in place of all keys and of what was pinned under them; the ledger's receipt stays.

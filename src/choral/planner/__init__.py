@@ -7,8 +7,9 @@ from typing import Unpack
 from choral.accounting.proofs import Loss, with_secure_sum
 from choral.accounting.reserves import spendable
 from choral.accounting.words import words_of
+from choral.core.errors import PlanError
 from choral.core.exposure import adjacency_of, noises_against
-from choral.core.plan import Against, Budget, Plan, require_company
+from choral.core.plan import Against, Budget, Plan
 from choral.core.printable import figures_up
 from choral.planner.numbers import Convergence, largest_step_size
 from choral.planner.options import (
@@ -343,3 +344,17 @@ def _prospect(task: PlanningTask, chosen: Option) -> Prospect | None:
         classes=task.classes, trusted_noises=task.honest_noises,
         honest_noises=noises_against(chosen.against, task.honest_noises),
     )  # fmt: skip
+
+
+def require_company(cohort: int, devices: int, *, where: str = "") -> None:
+    """Raise CH204 for a round of one device, where anything is to be protected.
+
+    >>> require_company(2, 16)
+    """
+    if cohort < 2:
+        raise PlanError(
+            "CH204",
+            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
+            where=where,
+            fix="Use at least 2 devices per round.",
+        )

@@ -26,14 +26,13 @@ from choral.core.plan import (
     SecureSum,
     UnitName,
     Weighing,
-    require_company,
     require_number,
 )
 from choral.core.plan.secure_sum import PRIVACY_BITS
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units, split_units
-from choral.planner import proposal_of
+from choral.planner import proposal_of, require_company
 from choral.planner.numbers import EASY, UNEQUAL, PlanningConditions, once_numbers, one_step_numbers, probes_for
 from choral.planner.options import drowns
 from choral.planner.prospect import Prospect

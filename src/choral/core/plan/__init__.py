@@ -74,7 +74,6 @@ __all__ = [
     "meant_by",
     "plain_number",
     "removed",
-    "require_company",
     "require_keywords",
     "require_law",
     "require_number",
@@ -172,20 +171,6 @@ def unproved(law: str, local_steps: int, sampling: str) -> PlanError:
         why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
         fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
     )
-
-
-def require_company(cohort: int, devices: int, *, where: str = "") -> None:
-    """Nothing, or a PlanError for a round of one device where anything is to be protected.
-
-    >>> require_company(2, 16)
-    """
-    if cohort < 2:
-        raise PlanError(
-            "CH204",
-            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
-            where=where,
-            fix="Use at least 2 devices per round.",
-        )
 
 
 def usual_sampling(law: AnyLaw) -> Sampling:
