@@ -152,15 +152,14 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
         print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else shown_plan(would))
         return 0
     asked = put(folder, study, question)
-    if asked is not None:
-        print(json.dumps({"folder": str(folder), **asked.to_dict()}) if args.json else shown(asked, str(folder)))
-    elif args.json:
-        print(json.dumps({"folder": str(folder), "waiting": True}))
-    else:
-        terminal.say(
+    if asked is None:
+        return terminal.answer(
+            args,
+            {"folder": str(folder), "waiting": True},
             f"WAITS   {question.words()}",
             f"        choral server run {args.study} asks it before its next round; the same command then shows it",
         )
+    print(json.dumps({"folder": str(folder), **asked.to_dict()}) if args.json else shown(asked, str(folder)))
     return 0
 
 

@@ -422,11 +422,10 @@ def _result(args: argparse.Namespace) -> int:
     page = args.home / PAGE
     keep(page, site_page(end))
     model = args.home / "models" / f"{end.run}.safetensors"
-    if args.json:
-        print(json.dumps({**end.to_dict(), "model_file": str(model), "page": str(page)}))
-        return 0
     run = None if end.privacy.none else leading_of(claims_of(end.privacy), end.against)
-    terminal.say(
+    return terminal.answer(
+        args,
+        {**end.to_dict(), "model_file": str(model), "page": str(page)},
         f"STUDY     {end.study}: over, and signed by {end.device}",
         f"MODEL     {model}",
         f"PROVED    {end.privacy.none}" if run is None else f"PROVED    {run.figure} of this run ({run.terms})",
@@ -437,7 +436,6 @@ def _result(args: argparse.Namespace) -> int:
         f"PAGE      {page}: read it, print it, sign it",
         "NEXT      choral device predict new-rows.csv, or choral device personal for a model of this site",
     )
-    return 0
 
 
 def _metrics(args: argparse.Namespace) -> int:

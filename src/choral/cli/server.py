@@ -290,13 +290,12 @@ def _status(args: argparse.Namespace) -> int:
     from choral.deploy.serving import Presence, standing, status
 
     current = status(args.study)
-    if args.json:
-        print(json.dumps(current))
-        return 0
     refused, why = current.get("gone", {}), current.get("why", {})
     seen = Presence(connected=current.get("connected", []), last_seen=current.get("last_seen", {}))
     over = current["state"] in ("finished", "not started")
-    terminal.say(
+    return terminal.answer(
+        args,
+        current,
         f"RUN       {_line(current)}{' · stopping after this round' if current['stopping'] else ''}",
         f"DEVICES   rounds taken part in{'' if over else ', and who is connected'}",
         *(
@@ -306,7 +305,6 @@ def _status(args: argparse.Namespace) -> int:
         ),
         f"FOLDER    {current['folder']}",
     )
-    return 0
 
 
 def _suspects(args: argparse.Namespace) -> int:

@@ -157,6 +157,11 @@ class PrivacySettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, Small] | None = None
 
     @property
+    def trusts_sum(self) -> bool:
+        """Whether limits are about the figure with the secure sum."""
+        return self.against != "everyone"
+
+    @property
     def protects(self) -> Unit:
         """The unit of privacy: what it is, and the words for it."""
         return unit_of(self.unit)

@@ -80,13 +80,13 @@ def given_in(settings: LocalSettings | ModelSettings) -> list[str]:
 def rounds_of(job: "Job") -> int:
     """The rounds of the job's model on sums: as is said, else the usual ones, which are fewer against everyone."""
     usual = ON_SUMS[job.model_kind_said]
-    trusting = job.privacy.against != "everyone"
+    trusting = job.privacy.trusts_sum
     return job.federation.rounds or (usual.rounds if trusting else usual.rounds_against_everyone)
 
 
 def questions_for(job: "Job") -> AskSettings:
     """[ask] of a job that does not say what may be asked: its model, and nothing else, for all of ε."""
-    epsilon, trusting = SHARE * (job.privacy.epsilon or 0.0), job.privacy.against != "everyone"
+    epsilon, trusting = SHARE * (job.privacy.epsilon or 0.0), job.privacy.trusts_sum
     return AskSettings(
         epsilon=None if trusting else epsilon,
         epsilon_sum=epsilon if trusting else None,

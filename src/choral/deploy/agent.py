@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class Journal:
         return newest
 
 
-class Agent:
+class Agent(contextlib.AbstractContextManager["Agent"]):
     """One approved device, ready to be asked; `answer` takes a relayed request and is called one at a time.
 
     Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
@@ -293,9 +293,6 @@ class Agent:
         """Answer at the home's socket until asked to stop."""
         most = len(local_socket.FRAME) + REQUEST_HEAD + self.study.frame_bytes
         local_socket.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.ledger.close()

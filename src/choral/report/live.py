@@ -13,10 +13,11 @@ import threading
 import time
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -63,7 +64,7 @@ def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False, view
     return page
 
 
-class LivePage:
+class LivePage(AbstractContextManager["LivePage"]):
     """A page that is being served: its address, and the way to end it; a context manager."""
 
     def __init__(self, folder: Path, port: int, viewpoint: Viewpoint = None) -> None:
@@ -123,9 +124,6 @@ class LivePage:
         self._server.should_exit = True
         self.wait()
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -56,7 +56,7 @@ def keeps_ledgers(study: Study) -> bool:
     return study.plan.devices <= MOST_LEDGERS and study.costs.private
 
 
-class DeviceLedgers:
+class DeviceLedgers(AbstractContextManager["DeviceLedgers"]):
     """They count who was charged; with a folder, each charge is durable in the device's ledger when it returns.
 
     A simulation that goes on after a crash repeats a round bit for bit; it counts the charges `before` that round, and
@@ -129,9 +129,6 @@ class DeviceLedgers:
     def spent(self) -> list[float]:
         """ε of each device so far, at its own limit's δ."""
         return self.study.costs.spent_by_all(self.rounds)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()

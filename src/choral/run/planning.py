@@ -100,7 +100,7 @@ def _with_probes(job: Job, plan: Plan, model: Model) -> Plan:
     if not job.federation.robust:
         return plan
     where = job.where("federation", "robust")
-    if job.privacy.against != "everyone":
+    if job.privacy.trusts_sum:
         raise ConfigError(
             "CH104",
             f'robust = true with against = "{job.privacy.against}".',
@@ -192,7 +192,7 @@ def _about_noise(job: Job, model: Model) -> _AboutNoise:
 def _takes_one_step(job: Job, model: Model) -> bool:
     """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
     privacy = job.privacy
-    trusting = privacy.against != "everyone" and privacy.epsilon is not None and not privacy.protects.clips_update
+    trusting = privacy.trusts_sum and privacy.epsilon is not None and not privacy.protects.clips_update
     return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
 
 
@@ -448,7 +448,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     if privacy.epsilon is None:
         return with_reserves(plan, privacy.delta) if plan.noise > 0 else plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
-    if privacy.against == "everyone":
+    if not privacy.trusts_sum:
         return calibrated(plan, budget, other=None if asked is None else asked.reserved)
     other = None if asked is None else asked.reserved_of_sums
     budget = replace(budget, delta=budget.delta - rounds_each(plan) * secure.failure)

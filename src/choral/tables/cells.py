@@ -5,12 +5,13 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain
-from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class TableFaults(TableError):
         return [*map(str, self.parts[:_MOST_SHOWN]), *[f"And {more:,} more."] * (more > 0)]
 
 
-class Faults:
+class Faults(AbstractContextManager["Faults"]):
     """All that is wrong with tables, collected so that it is listed in one go and corrected at once.
 
     >>> faults = Faults()
@@ -64,9 +65,6 @@ class Faults:
     def add(self, fault: TableError) -> None:
         """Keep a fault, or the parts of one that is a list itself."""
         self._found += fault.parts if isinstance(fault, TableFaults) else [fault]
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
         if isinstance(error, TableError):

@@ -12,7 +12,7 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 from cryptography.exceptions import InvalidSignature
@@ -47,7 +47,7 @@ class WireMessage(Protocol):
 Reply = TypeVar("Reply", bound=WireMessage)
 
 
-class Api:
+class Api(contextlib.AbstractContextManager["Api"]):
     """A connection to a SuperLink, as one of Flower's components: at a socket, or at an address over TLS or without."""
 
     def __init__(
@@ -82,9 +82,6 @@ class Api:
     def close(self) -> None:
         """Hang up."""
         self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

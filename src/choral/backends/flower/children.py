@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Self
 
 from choral.backends.connecting import Pauses
 from choral.core.errors import ConfigError, DeploymentError
@@ -68,7 +67,7 @@ class _Child:
     pauses: Pauses = field(default_factory=lambda: Pauses(PAUSE, LONGEST))
 
 
-class Children:
+class Children(contextlib.AbstractContextManager["Children"]):
     """Processes that end together, asked first, then made to; a context manager. Start them from the main thread."""
 
     def __init__(self) -> None:
@@ -140,9 +139,6 @@ class Children:
             _end(process, at_once=True)  # what did not listen, and what it had started itself
             process.wait()
         self._children.clear()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

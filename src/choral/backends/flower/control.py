@@ -4,10 +4,9 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -90,7 +89,7 @@ def public_key(line: str) -> bytes:
     return key_bytes(public)
 
 
-class Control:
+class Control(AbstractContextManager["Control"]):
     """A connection to the Control API of the coordinator's own SuperLink."""
 
     def __init__(self, where: Path | str, *, authority: Path | None = None) -> None:
@@ -148,9 +147,6 @@ class Control:
     def close(self) -> None:
         """Hang up."""
         self._api.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
