@@ -13,9 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-import numpy as np
-
-from choral.core import poisson
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError
 from choral.core.events import Event, Gaussian, Poisson, Skellam, Zcdp, epsilon_of, skellam_divergence
@@ -463,6 +460,7 @@ def least_mu(uploads: frozenset[tuple[Event, int]], slack: float) -> float:
     >>> round(least_mu(frozenset({(Poisson(noise_multiplier=4.5, probability=0.1, steps=10), 13)}), 1e-8), 3)
     0.506
     """
+    import numpy as np
     from scipy.special import ndtr
 
     cap, (epsilons, deltas) = _cap(uploads), curve_of(uploads, slack)
@@ -500,6 +498,10 @@ def _cap(uploads: frozenset[tuple[Event, int]]) -> float:
 
 def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, Any]:
     """Points ε from 0 up to where δ is the slack, and upper bounds on the study's δ there; none where it can't be."""
+    import numpy as np
+
+    from choral.core import poisson  # like NumPy for curves alone: a ledger is read and charged without them
+
     steps: Counter[tuple[float, float]] = Counter()
     mu_squared, whole = 0.0, False
     others: list[tuple[Zcdp | Skellam, int]] = []
@@ -529,8 +531,10 @@ def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, 
 
 
 def _divergence(
-    order: float, steps: poisson.Steps, mu_squared: float, others: list[tuple[Zcdp | Skellam, int]]
+    order: float, steps: Mapping[tuple[float, float], int], mu_squared: float, others: list[tuple[Zcdp | Skellam, int]]
 ) -> float:
+    from choral.core import poisson
+
     total = 0.5 * mu_squared * order + poisson.divergence(steps, order)
     for event, count in others:
         if isinstance(event, Zcdp):
