@@ -218,7 +218,7 @@ def _sums(job: "Job") -> Iterator[Complaint]:
         yield Complaint("CH104", table, name, what, "Leave it out, or use another kind of model.")
     if not job.on_sums:
         return
-    if job.privacy.epsilon is None or job.privacy.protects.clips_update or data.person is not None:
+    if not job.privacy.hides_rows or data.person is not None:
         fix = "Set [privacy] epsilon, and leave unit and person out."
         yield Complaint("CH104", "model", "kind", f"{said} is proved for an ε that protects one record.", fix)
     classes = adult_metadata()["classes"] if data.builtin is not None else data.class_names
