@@ -516,7 +516,18 @@ def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, 
     if not others:
         return poisson.curve(steps, mu=math.sqrt(mu_squared), least=slack, points=POINTS)
     orders = np.arange(2.0, 514.0) if whole else 1 + np.geomspace(1e-2, 1e4, 512)
-    divergences = np.array([_divergence(order, steps, mu_squared, others) for order in orders])
+
+    def divergence(order: float) -> float:
+        total = 0.5 * mu_squared * order + poisson.divergence(steps, order)
+        for event, count in others:
+            if isinstance(event, Zcdp):
+                total += count * event.rho * order
+            else:
+                each = skellam_divergence(order, l1=event.l1, l2=event.l2, variance=event.variance)
+                total += count * event.releases * each
+        return total
+
+    divergences = np.array([divergence(order) for order in orders])
     # The inverse of the conversion of Canonne, Kamath and Steinke (2020), Proposition 12; every order alone is sound.
     above = orders - 1
     starts = above * (divergences + np.log1p(-1 / orders)) - np.log(orders)
@@ -528,18 +539,3 @@ def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, 
     for start, slope in zip(starts, above, strict=True):
         np.minimum(exponents, start - slope * epsilons, out=exponents)
     return epsilons, np.exp(exponents)
-
-
-def _divergence(
-    order: float, steps: Mapping[tuple[float, float], int], mu_squared: float, others: list[tuple[Zcdp | Skellam, int]]
-) -> float:
-    from choral.core import poisson
-
-    total = 0.5 * mu_squared * order + poisson.divergence(steps, order)
-    for event, count in others:
-        if isinstance(event, Zcdp):
-            total += count * event.rho * order
-        else:
-            each = skellam_divergence(order, l1=event.l1, l2=event.l2, variance=event.variance)
-            total += count * event.releases * each
-    return total
