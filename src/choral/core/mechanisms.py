@@ -212,11 +212,11 @@ class Mechanism(ABC):
         return UPLOAD_ROOM * plan.clip * plan.local_time
 
     def noises(self, plan: Plan) -> int:
-        """How many noises a device draws in a round."""
+        """Tell how many noises each device draws in a round."""
         return plan.local_steps
 
     def draws(self, plan: Plan) -> int:
-        """How many batches a device draws in a round."""
+        """Tell how many batches each device draws in a round."""
         return plan.local_steps
 
     def longest(self, plan: Plan, dimensions: int) -> float:
