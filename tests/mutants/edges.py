@@ -263,7 +263,9 @@ PRICES: list[Mutant] = [
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
 COVER = "choral.core.balance:"
-LOST = "tests/privacy/test_poisson.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
+LOST = (
+    "tests/privacy/test_loss_grid.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
+)
 PROOFS: list[Mutant] = [
     bug(
         "whole updates with noise as narrow as their Gaussian",
@@ -320,7 +322,7 @@ PROOFS: list[Mutant] = [
         "choral.core.poisson:of_step",
         "probabilities[1:] += upper",
         "probabilities[1:] += upper * (1 - 1e-06)",
-        "tests/privacy/test_poisson.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
+        "tests/privacy/test_loss_grid.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
     ),
     bug(
         "a study compared with its price at the wrong ends",

@@ -66,7 +66,7 @@ def test_a_name_that_is_no_argument_is_refused():
 def test_what_is_left_out_has_its_usual_value():
     """A step size without a smoothness changes nothing, so that None stands for any."""
     part = exposed(**{name: value for name, value in PLAN.items() if name != "delta"})
-    assert {name: getattr(part, name) for name in USUAL} == USUAL | {"step_size": 1.0}
+    assert {name: (vars(part) | part.flat)[name] for name in USUAL} == USUAL | {"step_size": 1.0}
     assert account(**PLAN, **USUAL) == account(**PLAN)
     apart = PLAN | {"sampling": "partition"}
     assert account(**apart, smoothness=2.0) == account(**apart, step_size=0.5) == account(**apart)

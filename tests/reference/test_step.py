@@ -136,8 +136,8 @@ def test_noise_once_is_the_reference_within_the_share_that_its_noise_is_wider_fo
     model, plan = MODELS[name], replace(ONCE, **changes)
     work, labels = LocalWork.of(plan), labels_of(MODELS[name])
     labels = labels.astype(np.int32 if model.classes else np.float32)
-    told = {"time": plan.local_time, "divisor": plan.batch, "row_length": plan.row_length}
-    how = {"pull": plan.pull or math.inf, "parts": plan.parts}
+    told = {"time": plan.local_time, "divisor": plan.batch, "row_length": plan.mechanism.row_length}
+    how = {"pull": plan.mechanism.pull or math.inf, "parts": plan.mechanism.parts}
     steps = step.steps_of(model.link, ROWS, **told, least=plan.local_steps, **how)
     assert steps == work.steps(model, ROWS)
     expected = step.noise_once(

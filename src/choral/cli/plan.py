@@ -279,16 +279,12 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
         noise = figures_up(plan.noise, 5)
         numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {noise:>9} {option.guide:>7.2g}"
         yield f"  {mark} {option.name:<36}{numbers}"
-        everyone = (
-            "" if option.against == "everyone" else f"; {figures_up(option.epsilon_against_everyone)} against everyone"
-        )
+        everyone = f"; {figures_up(option.epsilon_against_everyone)} against everyone" if option.trusts_sum else ""
         yield f"      {option.rule}: ε = {figures_up(option.epsilon)} against {_short(option)}{everyone}"
 
 
 def _short(option: Option) -> str:
-    if option.against == "everyone":
-        return "the server and all other devices"
-    return f"the server and {count(option.part.colluders, 'colluder')}"
+    return f"the server and {count(option.part.colluders, 'colluder') if option.trusts_sum else 'all other devices'}"
 
 
 def _chart(points: Sequence[tuple[int, float]], unit: str, limit: float) -> Iterator[str]:

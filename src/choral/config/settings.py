@@ -157,6 +157,16 @@ class PrivacySettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, Small] | None = None
 
     @property
+    def trusts_sum(self) -> bool:
+        """Whether limits are about the figure with the secure sum."""
+        return self.against != "everyone"
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether an ε is asked for that is about some rows of a device, and not about the whole device."""
+        return self.epsilon is not None and not self.protects.clips_update
+
+    @property
     def protects(self) -> Unit:
         """The unit of privacy: what it is, and the words for it."""
         return unit_of(self.unit)

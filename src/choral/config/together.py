@@ -80,13 +80,13 @@ def given_in(settings: LocalSettings | ModelSettings) -> list[str]:
 def rounds_of(job: "Job") -> int:
     """The rounds of the job's model on sums: as is said, else the usual ones, which are fewer against everyone."""
     usual = ON_SUMS[job.model_kind_said]
-    trusting = job.privacy.against != "everyone"
+    trusting = job.privacy.trusts_sum
     return job.federation.rounds or (usual.rounds if trusting else usual.rounds_against_everyone)
 
 
 def questions_for(job: "Job") -> AskSettings:
     """[ask] of a job that does not say what may be asked: its model, and nothing else, for all of ε."""
-    epsilon, trusting = SHARE * (job.privacy.epsilon or 0.0), job.privacy.against != "everyone"
+    epsilon, trusting = SHARE * (job.privacy.epsilon or 0.0), job.privacy.trusts_sum
     return AskSettings(
         epsilon=None if trusting else epsilon,
         epsilon_sum=epsilon if trusting else None,
@@ -218,7 +218,7 @@ def _sums(job: "Job") -> Iterator[Complaint]:
         yield Complaint("CH104", table, name, what, "Leave it out, or use another kind of model.")
     if not job.on_sums:
         return
-    if job.privacy.epsilon is None or job.privacy.protects.clips_update or data.person is not None:
+    if not job.privacy.hides_rows or data.person is not None:
         fix = "Set [privacy] epsilon, and leave unit and person out."
         yield Complaint("CH104", "model", "kind", f"{said} is proved for an ε that protects one record.", fix)
     classes = adult_metadata()["classes"] if data.builtin is not None else data.class_names

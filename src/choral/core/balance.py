@@ -13,9 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-import numpy as np
-
-from choral.core import poisson
 from choral.core.entries import Charge, Reservation
 from choral.core.errors import LedgerError
 from choral.core.events import Event, Gaussian, Poisson, Skellam, Zcdp, epsilon_of, skellam_divergence
@@ -463,6 +460,7 @@ def least_mu(uploads: frozenset[tuple[Event, int]], slack: float) -> float:
     >>> round(least_mu(frozenset({(Poisson(noise_multiplier=4.5, probability=0.1, steps=10), 13)}), 1e-8), 3)
     0.506
     """
+    import numpy as np
     from scipy.special import ndtr
 
     cap, (epsilons, deltas) = _cap(uploads), curve_of(uploads, slack)
@@ -500,6 +498,10 @@ def _cap(uploads: frozenset[tuple[Event, int]]) -> float:
 
 def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, Any]:
     """Points ε from 0 up to where δ is the slack, and upper bounds on the study's δ there; none where it can't be."""
+    import numpy as np
+
+    from choral.core import poisson  # like NumPy for curves alone: a ledger is read and charged without them
+
     steps: Counter[tuple[float, float]] = Counter()
     mu_squared, whole = 0.0, False
     others: list[tuple[Zcdp | Skellam, int]] = []
@@ -514,7 +516,18 @@ def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, 
     if not others:
         return poisson.curve(steps, mu=math.sqrt(mu_squared), least=slack, points=POINTS)
     orders = np.arange(2.0, 514.0) if whole else 1 + np.geomspace(1e-2, 1e4, 512)
-    divergences = np.array([_divergence(order, steps, mu_squared, others) for order in orders])
+
+    def divergence(order: float) -> float:
+        total = 0.5 * mu_squared * order + poisson.divergence(steps, order)
+        for event, count in others:
+            if isinstance(event, Zcdp):
+                total += count * event.rho * order
+            else:
+                each = skellam_divergence(order, l1=event.l1, l2=event.l2, variance=event.variance)
+                total += count * event.releases * each
+        return total
+
+    divergences = np.array([divergence(order) for order in orders])
     # The inverse of the conversion of Canonne, Kamath and Steinke (2020), Proposition 12; every order alone is sound.
     above = orders - 1
     starts = above * (divergences + np.log1p(-1 / orders)) - np.log(orders)
@@ -526,16 +539,3 @@ def curve_of(uploads: frozenset[tuple[Event, int]], slack: float) -> tuple[Any, 
     for start, slope in zip(starts, above, strict=True):
         np.minimum(exponents, start - slope * epsilons, out=exponents)
     return epsilons, np.exp(exponents)
-
-
-def _divergence(
-    order: float, steps: poisson.Steps, mu_squared: float, others: list[tuple[Zcdp | Skellam, int]]
-) -> float:
-    total = 0.5 * mu_squared * order + poisson.divergence(steps, order)
-    for event, count in others:
-        if isinstance(event, Zcdp):
-            total += count * event.rho * order
-        else:
-            each = skellam_divergence(order, l1=event.l1, l2=event.l2, variance=event.variance)
-            total += count * event.releases * each
-    return total

@@ -317,8 +317,8 @@ class NoisySteps(Mechanism):
 
     def describes(self, plan: Plan, noise_is_added: str) -> bool:
         """Whether noise of this kind is added in every step, on batches that are drawn in this way."""
-        in_steps = noise_is_added == self.noise_is_added and not plan.protects.clips_update
-        return in_steps and (plan.gaussian, plan.partitioned) == (self.law_is_gaussian, self.partitioned)
+        how = (noise_is_added, plan.gaussian, plan.partitioned)
+        return how == (self.noise_is_added, self.law_is_gaussian, self.partitioned)
 
     def check(self, plan: Plan) -> None:
         """Whole noise needs one step on a partition (rule S6), and rows weigh where the noise is Gaussian."""

@@ -226,7 +226,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
         if not secure.lying and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
-        if study.job.privacy.against != "everyone" and self.epsilon_sum is None:
+        if study.job.privacy.trusts_sum and self.epsilon_sum is None:
             raise weaker(
                 "its ε holds only if the secure sum does, and the policy has a limit against everyone alone",
                 "--max-epsilon-sum, and a --max-epsilon for the case that the sum does not hold",

@@ -86,7 +86,7 @@ def _cohort(chosen: Option) -> Row:
         "cohort",
         f"{chosen.plan.cohort} of {chosen.plan.devices}",
         "as many as hide one device well in the sum.",
-        averaged if chosen.against == "everyone" else summed,
+        averaged if not chosen.trusts_sum else summed,
     )
 
 
@@ -171,7 +171,7 @@ def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
 def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
     """What a careful colleague would add."""
     lines = [task.left_once[0].upper() + task.left_once[1:] + "."] if task.left_once else []
-    if chosen.against == "everyone" and summed:
+    if not chosen.trusts_sum and summed:
         better = summed.guide < 0.9 * chosen.guide
         lines.append(
             f"What trust in the secure sum buys: {summed.name.removesuffix(', sum trusted')} "
@@ -267,7 +267,7 @@ def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) 
     reached()
     local = None
     if not task.once or learns(task):  # whoever asks for noise in every step has it, whatever comes of it
-        local = option(task, EVERY_STEP, given_noise=task.against == "everyone" and not task.once)
+        local = option(task, EVERY_STEP, given_noise=not task.trusts_sum and not task.once)
     summed = _one_step(task, alone=alone)
     reached()
     ways = {("once", one.against): one for one in once} | {
@@ -278,7 +278,7 @@ def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) 
     other = _other_sampler(task, chosen)
     reached()
     rest = [one for one in ways.values() if one is not chosen]
-    of_sums = next((one for one in (chosen, *rest) if one.against != "everyone"), None)
+    of_sums = next((one for one in (chosen, *rest) if one.trusts_sum), None)
     proposal = _proposal(task, chosen, of_sums, (*rest, *([other] if other else [])), other)
     reached()
     return proposal
@@ -294,7 +294,7 @@ def _once(task: PlanningTask, *, alone: bool) -> list[Option]:
 
 def _one_step(task: PlanningTask, *, alone: bool) -> Option | None:
     """One step per round with the secure sum's gain, or None where nobody is there to sum with or nothing is proved."""
-    chosen = task.against == "server and colluders" and not task.once
+    chosen = task.trusts_sum and not task.once
     if alone or (not chosen and isinstance(with_secure_sum(task.exposure(replace(task.draft, local_steps=1))), str)):
         return None
     if task.model in CONVEX_LINKS and not OF_EVERY_STEP & task.given:

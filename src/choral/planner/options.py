@@ -39,6 +39,11 @@ class Option:
     momentum: float  # of the server's steps
     guide: float  # start, sampling and noise of the corrected bound: smaller is better
 
+    @property
+    def trusts_sum(self) -> bool:
+        """Whether what is proved counts on the secure sum."""
+        return self.against != "everyone"
+
     def to_dict(self) -> dict[str, object]:
         """The option as plain values."""
         plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "part"}
@@ -206,8 +211,8 @@ def other_sampling(plan: Plan) -> Sampling | None:
 
 def unreachable(task: PlanningTask, given: str, reached: float, ways: str) -> PlanError:
     """CH201: what can't be had, what can, and which change would reach it."""
-    trusted = task.against == "server and colluders"  # which of its law's mechanisms a plan will have is still open
-    rule = " or ".join(("S2" if trusted else "S1", "S5", "S7") if task.draft.gaussian else ("S6", "S7"))
+    # Which of its law's mechanisms a plan will have is still open.
+    rule = " or ".join(("S2" if task.trusts_sum else "S1", "S5", "S7") if task.draft.gaussian else ("S6", "S7"))
     return PlanError(
         "CH201",
         f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {figures_up(reached)} "

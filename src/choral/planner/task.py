@@ -141,6 +141,11 @@ class PlanningTask:
     noise: float | None
     given: frozenset[str]
 
+    @property
+    def trusts_sum(self) -> bool:
+        """Whether the budget is about the figure with the secure sum."""
+        return self.against != "everyone"
+
     def fixed(self, name: str) -> Any:  # noqa: ANN401 - any number of a plan
         """A number of the plan as the user gave it, or None where the planner may choose."""
         return getattr(self.draft, name) if name in self.given else None

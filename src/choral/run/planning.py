@@ -100,7 +100,7 @@ def _with_probes(job: Job, plan: Plan, model: Model) -> Plan:
     if not job.federation.robust:
         return plan
     where = job.where("federation", "robust")
-    if job.privacy.against != "everyone":
+    if job.privacy.trusts_sum:
         raise ConfigError(
             "CH104",
             f'robust = true with against = "{job.privacy.against}".',
@@ -183,8 +183,7 @@ class _AboutNoise(TypedDict):
 def _about_noise(job: Job, model: Model) -> _AboutNoise:
     """What decides whether noise is added once."""
     # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
-    open_to_once = job.privacy.epsilon is not None and not job.privacy.protects.clips_update
-    said: NoiseIsAdded | None = job.privacy.noise_is_added or (None if open_to_once else "every step")
+    said: NoiseIsAdded | None = job.privacy.noise_is_added or (None if job.privacy.hides_rows else "every step")
     many = many_weights(features=model.features, classes=model.classes, against=job.privacy.against)
     return {"said": said, "convex": _convex(model), "many": many, "settings": _settings(job)}
 
@@ -192,7 +191,7 @@ def _about_noise(job: Job, model: Model) -> _AboutNoise:
 def _takes_one_step(job: Job, model: Model) -> bool:
     """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
     privacy = job.privacy
-    trusting = privacy.against != "everyone" and privacy.epsilon is not None and not privacy.protects.clips_update
+    trusting = privacy.trusts_sum and privacy.hides_rows
     return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
 
 
@@ -374,7 +373,7 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
 def prospect_of(study: Study) -> Prospect | None:
     """What can be expected of a run, from public numbers, or None where nothing is known: networks, sums, no ε."""
     job, model, secure, rows = study.job, study.model, study.secure, study.rows.tolist()
-    if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update or job.on_sums:
+    if not _convex(model) or not job.privacy.hides_rows or job.on_sums:
         return None
     trusted = secure.honest_noises(secure.adversary)
     return Prospect(
@@ -448,7 +447,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     if privacy.epsilon is None:
         return with_reserves(plan, privacy.delta) if plan.noise > 0 else plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
-    if privacy.against == "everyone":
+    if not privacy.trusts_sum:
         return calibrated(plan, budget, other=None if asked is None else asked.reserved)
     other = None if asked is None else asked.reserved_of_sums
     budget = replace(budget, delta=budget.delta - rounds_each(plan) * secure.failure)
