@@ -7,8 +7,9 @@ import pytest
 
 from choral.core.errors import PlanError, TableError, TrainingError
 from choral.core.plan import Plan
-from choral.learning.fit import check_compiled, check_fit, require_rows
+from choral.engine import check_compiled, check_fit
 from choral.learning.models import logistic
+from choral.learning.trainer import require_rows
 from choral.tables.records import Records
 
 PLAN = Plan(devices=2, cohort=2, rounds=1, rows=5, batch=5, step_size=0.5, clip=1.0, noise=0.1)

@@ -22,14 +22,13 @@ from choral.core.codec import Codec
 from choral.core.errors import PlanError, TableError
 from choral.core.masks import Stream
 from choral.core.plan import Plan
-from choral.engine import Grid, SimulatedSum, draws, programs
+from choral.engine import Grid, SimulatedSum, check_compiled, check_fit, draws, programs
 from choral.engine.draws import Before, CompiledCall, DeviceDrawing, Devices, Drawing, Included, Turn
 from choral.engine.processors import Feed, Rows, devices_in_flight, keep_compiled, processors
 from choral.engine.programs import Drawn, Form, Pending, Sum
 from choral.learning import fused
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import check_loss
-from choral.learning.fit import check_compiled, check_fit
 from choral.learning.local import Shortcuts
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers

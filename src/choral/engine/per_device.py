@@ -21,14 +21,13 @@ from choral.core.codec import Codec, quantise
 from choral.core.errors import TrainingError
 from choral.core.masks import Stream
 from choral.core.plan import Plan
-from choral.engine import Grid, SimulatedSum
+from choral.engine import Grid, SimulatedSum, check_compiled, check_fit
 from choral.engine.draws import Before, Devices, dither_of, whole_noise_of
 from choral.engine.processors import keep_compiled
 from choral.engine.programs import FINE, NOT_FINITE, STATES, TOO_LARGE, check_states
 from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import check_loss
-from choral.learning.fit import check_compiled, check_fit
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, noisy_upload, places_of
 from choral.learning.recipe import Recipe

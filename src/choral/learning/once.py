@@ -23,10 +23,10 @@ from choral.core.plan import MOST_ROUNDING, Plan, require_number, require_whole
 from choral.learning import streams
 from choral.learning.batches import EMPTY, drawer_of
 from choral.learning.batches.batch import Source
-from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
 from choral.learning.noise import secure_normal
 from choral.learning.persons import LABEL, USED
+from choral.learning.trainer import require_rows
 from choral.tables.records import Labels
 
 LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded

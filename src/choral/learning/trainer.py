@@ -10,15 +10,14 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from choral.core.errors import TrainingError
+from choral.core.errors import TableError, TrainingError
 from choral.core.plan import Plan
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
-from choral.learning.fit import require_rows
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers
-from choral.tables.records import Labels
+from choral.tables.records import Labels, by
 
 Vector = NDArray[np.float32]
 
@@ -153,3 +152,19 @@ class LocalTraining:
                 fix="Ask for a plan with a smaller step size, and check the ranges of the table.",
             )
         return update
+
+
+def require_rows(model: Model, plan: Plan, features: NDArray[np.float32], labels: Labels) -> None:
+    """Refuse a device's rows that do not go with the model or are fewer than the plan is for."""
+    if features.shape != (len(labels), *model.row):
+        raise TableError(
+            "CH312",
+            f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
+            fix="Give one label per row, and the columns that the plan names.",
+        )
+    if len(labels) < plan.least_rows:
+        raise TableError(
+            "CH305",
+            f"this device has {len(labels):,} rows; the plan is for devices of {plan.least_rows:,} or more.",
+            fix="Do not take part, or ask for a plan with fewer rows.",
+        )
