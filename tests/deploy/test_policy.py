@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from choral.config.settings import PrivacySettings
 from choral.core.errors import TrustError
 from choral.core.plan import Budget, Plan, SecureSum
 from choral.deploy.home import Policy
@@ -17,7 +18,8 @@ CURIOUS = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2, adversa
 
 def study(*, kind="logistic", plan=PLAN, secure=LYING, against="everyone"):
     """All that a policy asks of a study."""
-    job = SimpleNamespace(model_kind=kind, privacy=SimpleNamespace(against=against), data=SimpleNamespace(encoder=None))
+    privacy, data = PrivacySettings(against=against), SimpleNamespace(encoder=None)
+    job = SimpleNamespace(model_kind=kind, privacy=privacy, data=data)
     return SimpleNamespace(job=job, plan=plan, secure=secure)
 
 

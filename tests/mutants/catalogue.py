@@ -484,7 +484,7 @@ MUTANTS = [
         "tests/test_plan.py::"
         "test_probes_of_updates_without_noise_too_few_and_too_many_and_opened_turns_without_them_are_refused"),
     bug("probes where only the sum is limited", "choral.run.planning:_with_probes",
-        'job.privacy.against != "everyone"', "False",
+        'job.privacy.trusts_sum', "False",
         "tests/run/test_guard.py::test_probes_are_refused_where_the_secure_sum_is_what_protects"),
     bug("probes that a policy did not allow", "choral.deploy.home:Policy.check",
         "study.plan.probes and not self.probes", "False",
