@@ -32,7 +32,7 @@ SUMS = {"sum_r10_d1e6": (10, 10**6, 1), "sum_r100_d218": (100, 218, 1)}
 _SUM_WORKER = """
 from bench.secure_sum import Case, Cohort
 from bench.worker import serve
-from choral.core.plan import SecureSum
+from choral import SecureSum
 
 def prepare(asked):
     cohort = Cohort(Case(SecureSum.for_cohort(asked["devices"]), asked["parameters"]))
