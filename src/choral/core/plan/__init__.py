@@ -44,13 +44,11 @@ __all__ = [
     "OF_GAUSSIANS",
     "OUT_OF_RANGE",
     "OVERFLOW",
-    "PARTICIPATIONS",
     "PASSES",
     "RETIRED",
     "RETIRED_LAW",
     "SAMPLINGS",
     "SMOOTHING",
-    "SUM_KINDS",
     "UNITS",
     "UPLOAD_ROOM",
     "WEIGHINGS",
@@ -95,8 +93,6 @@ SumKind = Literal["complete", "sparse"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian")
-PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
-SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse")
 NoiseIsAdded = Literal["every step", "once"]
 NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
 Against = Literal["everyone", "server and colluders"]
